@@ -1,4 +1,5 @@
-// Defines free_host_memory and resident_bytes: how much memory this process may still take, and how much it has.
+// Defines free_host_memory and resident_bytes: how much memory this process may still take, and how much it
+// takes now.
 #pragma once
 
 #include <cstdint>

@@ -19,8 +19,9 @@ void remember(int signal) {
 
 }  // namespace
 
-// Forgets an earlier signal unless there is an outer scope. An outer scope handles all three signals with remember(),
-// but remember() removes itself for the signal that it records. So the check looks at all three handlers.
+// Forgets an earlier signal if no outer scope is alive. An outer scope is alive if the previous handler of at least one
+// of the three signals is remember(). It is not enough to check one signal: remember() removes itself as the handler of
+// the signal that it records, and an ignored SIGHUP stays ignored.
 InterruptScope::InterruptScope() {
   ++scopes;
   interrupt_before_ = std::signal(SIGINT, remember);

@@ -20,7 +20,7 @@ struct BaseTensor {
 };
 
 // kStored: all tensors under their stored names. kOfParams: only the tensors of the model's parameters, under the
-// parameters' names, which may differ from the stored names, for example in a classifier that was made from another
+// parameters' names. The two names of a tensor may differ, for example in a classifier that was made from another
 // model.
 enum class TensorNames { kStored, kOfParams };
 

@@ -108,8 +108,8 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
 }
 
-// Warns if the rows of a weight do not divide into whole blocks. vLLM joins the rows of q, k and v in one weight, and
-// also those of gate and up. So each of these weights must consist of whole blocks.
+// Warns if the rows of a weight do not fill whole blocks. vLLM makes one weight of the rows of q, k and v, and one of
+// the rows of gate and up. No block may have rows of two weights.
 void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
   for (const std::string& name : weights_)
     if (base.find(name).shape.dims[0] % kSquare != 0) {

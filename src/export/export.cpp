@@ -190,8 +190,8 @@ ExportReport run_export(const Request& request) {
   }
   const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
-  // Training and inference round the values of GGUF blocks, too. The check compares the exported model with such
-  // rounded values.
+  // The reference of the check is computed from rounded values, because training and inference round the values of GGUF
+  // blocks to the tensors' dtypes. So the export must round them, too.
   if (checks) tensors.round_decoded();
   if (merges) {
     // Throws before anything is written if the logits of base + adapter cannot be computed. The result of resolve() is

@@ -94,9 +94,9 @@ double largest_of_most(const HostArray& x, const HostArray& y) {
   return rows[rows.size() - 1 - rows.size() / 20];
 }
 
-// The adapter changes the logits from `base` to `changed`. Returns the share of this change that is in the logits
-// `shown`. The share is a least-squares factor, so rounding noise hardly affects it. Rows of `shown` that differ from
-// `changed` by more than `most` are left out.
+// The adapter changes the logits from `base` to `changed`. Returns the share of this change that the logits `shown`
+// contain. The share is a least-squares factor, so rounding noise hardly affects it. Leaves out each row in which
+// `shown` differs from `changed` by more than `most`.
 double share_kept(const HostArray& base, const HostArray& changed, const HostArray& shown, double most) {
   const std::vector<double> rows = differences_of_rows(shown, changed);
   const auto width = static_cast<size_t>(base.shape().dims.back());

@@ -133,7 +133,7 @@ Value make_namespace(Interpreter& run, Args args) {
 
 Value raise(Interpreter&, Args args) {
   Bound bound("raise_exception", args, {"message"});
-  throw JinjaError("the template rejects these messages: {}", bound[0].str());
+  throw JinjaError("the template rejects the conversation: {}", bound[0].str());
 }
 
 Value format_time(Interpreter& run, Args args) {

@@ -25,7 +25,8 @@ class Bound {
   std::vector<std::optional<Value>> values_;
 };
 
-// Returns one of range, dict, namespace, cycler, joiner, raise_exception, strftime_now; nullopt for any other name.
+// Returns the global function `name`: range, dict, namespace, cycler, joiner, raise_exception or strftime_now. Returns
+// nullopt for any other name.
 std::optional<Value> find_global(const std::string& name);
 
 // apply_filter and apply_test throw JinjaError for an unknown name.
@@ -47,7 +48,8 @@ void clear_attributes(Object& object);  // does nothing if `object` is not a nam
 std::string percent_format(const std::string& format, const Value& values);
 std::string brace_format(Interpreter& run, const std::string& format, const Args& args);
 
-// Removes the characters in `set`, or white space without `set`, from the left and right ends of `text`.
+// Removes the characters in `set` from the ends of `text` that `left` and `right` select. If `set` is nullopt, removes
+// white space.
 std::string strip(std::string_view text, std::optional<std::string_view> set, bool left, bool right);
 // Pads `text` to `width` characters and aligns it: 'l' left, 'r' right, 'c' centred.
 std::string padded(const std::string& text, int64_t width, const std::string& fill, char where);

@@ -10,7 +10,8 @@ namespace {
 
 using Filter = Value (*)(Interpreter&, const Value&, Args&);
 
-// Returns the part of `of` that `path` names: a key, an index, or several with dots between them, such as 'a.b.0'.
+// Returns the part of the value `of` at `path`. The path is a key, an index, or several of these with dots between
+// them, such as 'a.b.0'.
 Value get_path(Interpreter& run, const Value& of, const Value& path, const std::optional<Value>& otherwise = {}) {
   Value value = of;
   auto one = [&](const Value& key) {
@@ -34,8 +35,8 @@ Value get_path(Interpreter& run, const Value& of, const Value& path, const std::
   return value;
 }
 
-// Returns the value; if it is a string and `case_sensitive` is false, returns it in lower case. Filters such as sort
-// ignore case by default.
+// Returns the value; if it is a string and `case_sensitive` is false, returns it in lower case. Filters such as
+// `sort` ignore case by default.
 Value folded(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(change_case(value.string(), false)) : value;
 }

@@ -35,8 +35,8 @@ class Interpreter {
   int line() const { return line_; }
   // Returns the byte ranges of text() that came from {% generation %} blocks.
   const std::vector<std::pair<size_t, size_t>>& generated() const { return generated_; }
-  // Returns true when a {% generation %} block was inside a macro, a set, filter or call block, or a recursive loop.
-  // The byte range of its text is then unknown.
+  // Returns true when a {% generation %} block was inside a macro, a recursive call of a loop, or a {% set %},
+  // {% filter %} or {% call %} block. generated() lacks the byte ranges of such generation blocks.
   bool generated_elsewhere() const { return generated_elsewhere_; }
 
   // The following functions are for the built-in functions, filters and methods.

@@ -62,7 +62,8 @@ class Lexer {
     advance(end - at_);
   }
 
-  // Reads the text up to the next tag, and the tag. Strips the text as the tag's sign and lstrip_blocks require.
+  // Reads the text before the next tag, then the tag. The tag's sign and lstrip_blocks decide how much white space is
+  // removed from the end of the text.
   void root() {
     size_t begin = at_;
     while (begin + 1 < source_.size() &&

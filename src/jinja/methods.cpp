@@ -111,7 +111,7 @@ Values split_lines(std::string_view text, bool keep_ends) {
   return out;
 }
 
-// The part [start, end) of a text in which methods such as find and count search.
+// The part [start, end) of a text. Methods such as `find` and `count` search only in this part.
 struct Window {
   std::string_view text;
   size_t first;  // position of the window's first character in the whole text

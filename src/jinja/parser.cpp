@@ -187,8 +187,8 @@ class Parser {
     return node;
   }
 
-  // Parses the body of a macro. Records whether the body reads caller, varargs and kwargs, because a call accepts
-  // arguments for them only if the body reads them.
+  // Parses the body of a macro. Records which of the variables `caller`, `varargs` and `kwargs` the body reads. A call
+  // accepts arguments for one of these variables only if the body reads it.
   void macro_body(Node& node, std::string_view end) {
     auto outer = std::move(special_);
     special_.clear();

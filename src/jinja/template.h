@@ -26,8 +26,8 @@ class Template {
   struct Rendered {
     std::string text;
     std::vector<std::pair<size_t, size_t>> generated;  // byte ranges that came from {% generation %} blocks
-    // True if a {% generation %} block was inside a macro, a set, filter or call block, or a recursive loop. Then
-    // `generated` lacks the block's text.
+    // True if a {% generation %} block was inside a macro, a recursive call of a loop, or a {% set %}, {% filter %} or
+    // {% call %} block. `generated` lacks the byte ranges of such generation blocks.
     bool generated_elsewhere = false;
   };
   // `context` is an object with the template's variables; strftime_now formats the time `now`. Throws UserError

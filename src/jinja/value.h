@@ -55,8 +55,8 @@ class Value {
   Value(const char* v) : Value(std::string(v)) {}
   Value(ObjectPtr v) : data_(std::move(v)) {}
   Value(const void*) = delete;
-  // list, tuple, group, dict, generator, from_json and keeping throw JinjaError for values that are nested too deeply,
-  // so that recursive functions cannot overflow the stack.
+  // list(), tuple(), group(), dict(), generator(), from_json() and keeping() throw JinjaError for values that are
+  // nested too deeply, so that recursive functions cannot overflow the stack.
   static Value undefined(std::string why);
   static Value list(Values items);
   static Value tuple(Values items);
@@ -67,8 +67,8 @@ class Value {
   // Returns a value that holds `object`. `parts` are the values that the object refers to. The nesting limit counts the
   // levels of lists and dicts in `parts`.
   static Value keeping(ObjectPtr object, const Values& parts);
-  // Returns text that needs no escapes, such as the result of the filters safe and escape. As in MarkupSafe, other text
-  // that is added to it with + is escaped.
+  // Returns text that needs no escapes, such as the result of the filters `safe` and `escape`. As in MarkupSafe, other
+  // text that is added to it with + is escaped.
   static Value markup(std::string text);
 
   bool is_undefined() const { return std::holds_alternative<std::shared_ptr<const Undefined>>(data_); }
@@ -131,7 +131,7 @@ struct Args {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// A dict in the order of insertion. Any value that Python can hash may be a key.
+// A dict that keeps the order of insertion. Any value that Python can hash may be a key.
 class Dict {
  public:
   void set(Value key, Value value);
@@ -165,7 +165,8 @@ struct Generator {
 // Charges the budget for searching `part` in `text`.
 void charge_search(std::string_view text, std::string_view part);
 
-// Returns the code points of a UTF-8 text. In invalid UTF-8, a continuation byte without a first byte is one, too.
+// Returns the code points of a UTF-8 text. In invalid UTF-8, a continuation byte without a first byte also counts as a
+// code point.
 std::vector<std::string_view> characters(std::string_view text);
 size_t character_count(std::string_view text);
 // Returns the characters [first, last) of `text`.

@@ -41,10 +41,10 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns how many leading bytes of `normalized` (the normalized `text`) come from the start of `text`. The start ends
-// with the first character that `precompiled` does not remove. If normalizing changes `text`, normalizes the rest of
-// `text` separately, and finds the longest common suffix of the result and `normalized`. All bytes of `normalized`
-// before this suffix come from the start.
+// Returns how many leading bytes of `normalized` come from the start of `text`. `normalized` is the normalized `text`.
+// The start ends with the first character that `precompiled` does not remove. If normalizing changes `text`, also
+// normalizes the rest of `text` alone. The longest common suffix of this result and `normalized` comes from the rest.
+// All bytes before the suffix come from the start.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,
                       const Normalizer& precompiled) {
   size_t first = 0;

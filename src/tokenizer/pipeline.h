@@ -31,8 +31,8 @@ struct Pipeline {
   PostProcessor post_processor;
   Decoder decoder;
 
-  // Call this after reading the file. If Bpe::may_cut_before allows it, adds a step that cuts texts into words, so that
-  // long texts are encoded faster. The ids stay the same.
+  // Call this after reading the file. If the model is a Bpe and may_cut_before() returns true, adds a step that cuts
+  // texts into words. Long texts are then encoded faster, and the ids stay the same.
   void cut_into_words();
   std::optional<int32_t> id_of(const std::string& token) const;
   void encode(std::string_view text, bool add_special_tokens, std::vector<int32_t>& ids) const;
@@ -52,11 +52,11 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
 // Returns whether the first line of the file consists of base64 and a rank.
 bool is_rank_file(const std::filesystem::path& path);
 
-// Reads byte strings and their ranks. Each line of the file has a byte string in base64 and its rank (tiktoken: Llama
-// 3's tokenizer.model, qwen.tiktoken), or the file is tekken.json. The ids equal those of the `tiktoken` library in the
-// models' own programs. In a tiktoken file, the number of ranks identifies Llama 3, Llama 4 and Qwen. For these
-// tokenizers Fettle contains the special tokens, and the pattern that cuts a text into words. Throws UserError for
-// another number of ranks when config.pattern is empty.
+// Reads byte strings and their ranks from tekken.json or from a tiktoken file (Llama 3's tokenizer.model,
+// qwen.tiktoken). Each line of a tiktoken file has a byte string in base64 and its rank. The ids are the same as in the
+// models' own programs, which use the `tiktoken` library. Fettle contains the special tokens of Llama 3, Llama 4 and
+// Qwen, and the patterns that cut a text into words. It recognises these three by the number of ranks in a tiktoken
+// file. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

@@ -65,7 +65,7 @@ std::vector<PostProcessor::Template> PostProcessor::read_templates(const JsonFie
     std::vector<Template> result;
     bool after_template = false;
     for (const JsonField& step : field.at("processors").elements()) {
-      // After a template, Hugging Face's library treats the parts of the template as several texts.
+      // Hugging Face's library passes each part of a template as a separate text to the next step. Fettle cannot.
       if (after_template && step.at("type").string() != "ByteLevel") {
         step.fail("found a {} after a TemplateProcessing; only ByteLevel may follow a TemplateProcessing",
                   step.at("type").string());

@@ -21,8 +21,8 @@ class PostProcessor {
   // Returns the special tokens before and after a text.
   std::pair<std::vector<int32_t>, std::vector<int32_t>> ids_around() const;
 
-  // Applies the templates to the ids of one text. If `add_special_tokens` is false, adds no special tokens; a template
-  // that contains the text several times still repeats it.
+  // Applies the templates to the ids of one text. If `add_special_tokens` is false, adds no special tokens, but
+  // still repeats the text if a template contains it several times.
   void apply(std::vector<int32_t>& ids, bool add_special_tokens) const;
 
   // A part of a row with two texts: a special token, or one of the texts.

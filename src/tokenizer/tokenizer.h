@@ -1,4 +1,4 @@
-// Defines Tokenizer, which turns text into token ids and back. The model's own tokenizer files describe how.
+// Defines Tokenizer, which turns text into token ids and back, as the model's own tokenizer files describe.
 //
 // For the same files the ids equal those of the Hugging Face `tokenizers` library as Transformers configures it.
 // Comments in this folder call that library "Hugging Face's library". The settings for truncation and padding in

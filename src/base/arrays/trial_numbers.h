@@ -16,7 +16,7 @@ HostArray trial_numbers(const Shape& shape, uint32_t seed, float scale = 1);
 // Returns the elements of an array of bf16, f16, f32 or f64, rounded to f32.
 std::vector<double> doubles(const HostArray& array);
 
-// Returns |got - wanted| / |wanted| (Euclidean norms). Equal values have distance 0, also if all are zero. A value that
+// Returns |got - wanted| / |wanted| (Euclidean norms). Equal values have distance 0, even if all are zero. A value that
 // is not finite makes the result infinite or NaN. `got` and `wanted` must have the same number of elements.
 double relative_distance(std::span<const double> got, std::span<const double> wanted);
 

@@ -1,8 +1,8 @@
-// Defines FileMapping: a read-only mapping of an open file that notices when the file loses bytes.
+// Defines FileMapping: a read-only mapping of an open file. The mapping notices when the file loses bytes.
 //
-// A read of mapped bytes that the file no longer has raises SIGBUS, which normally ends the process. A read error of
-// the disk has the same effect. The first FileMapping installs a signal handler, which replaces the bytes by zeros and
-// marks the mapping. So code that reads mapped bytes must call intact() afterwards.
+// If the file no longer has some mapped bytes, reading them raises SIGBUS, which normally ends the process. A read
+// error of the disk has the same effect. The first FileMapping installs a signal handler, which replaces the bytes by
+// zeros and marks the mapping. So code that reads mapped bytes must call intact() afterwards.
 #pragma once
 
 #include <cstddef>

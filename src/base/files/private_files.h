@@ -1,4 +1,5 @@
-// Defines functions that keep other users' code out of this process. They make private folders and check files of code.
+// Defines functions that keep other users' code out of this process. They make private folders, and check
+// files that contain code.
 #pragma once
 
 #include <filesystem>

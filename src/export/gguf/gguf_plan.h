@@ -26,7 +26,7 @@ struct PlannedTensor {
   std::vector<std::string> read_as;    // the names that a reader of the file gives to the parts
   TensorEntry place;                   // how the file stores the first part: order of rows, shift, strides
   std::vector<RowFactors> factors;     // the file's values are the base's values times these factors
-  std::vector<GgufPiece> pieces = {};  // the rows or outputs of its tensor that each part takes; empty: all
+  std::vector<GgufPiece> pieces = {};  // pieces[i]: which rows or outputs of parts[i] are stored; empty: all
   bool unit_rows = false;              // the file's rows are the base's, scaled to length 1 (Baichuan 2)
   bool keeps_codes = false;            // the file gets the base's MXFP4 codes
 

@@ -57,8 +57,8 @@ int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
   return first;
 }
 
-// A part has the rows [first, first + count) in the file. Returns the box of these rows in the tensor that a reader of
-// the file gets for the part.
+// Selects `count` rows of one part, from row `first` of the part in the file. Returns the box with these rows in the
+// tensor that a reader of the file gets for the part.
 Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows
@@ -66,7 +66,7 @@ Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t
   return box;
 }
 
-// A part has the rows [first, first + count) in the file. Returns the box of the base's tensor that has their values.
+// Selects the same rows as box_of(). Returns the box with their values in the base's tensor.
 Box base_box_of(const PlannedTensor& tensor, size_t part, const Dims& dims, int64_t first, int64_t count) {
   if (in_columns(tensor)) {
     const GgufPiece& piece = tensor.pieces[part];
@@ -168,7 +168,7 @@ int64_t rows_at_once(const PlannedTensor& tensor, const FileRows& shape) {
   return std::max(shape.period, fitting / shape.period * shape.period);
 }
 
-// Writes one part of the tensor: number `expert`, from 0. `index` is the tensor's number in the files. `types` has the
+// Writes part number `expert` (from 0) of the tensor. `index` is the tensor's number in the files. `types` has the
 // tensor's type in each file.
 void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& from, size_t index,
                 const std::vector<const BlockType*>& types, std::vector<GgufOutput>& files, MergeCount& count) {
@@ -203,9 +203,8 @@ void write_part(const PlannedTensor& tensor, size_t expert, const MergedTensor& 
   from.stored().file->release(*from.stored().entry);
 }
 
-// Returns the largest possible error of a type, as a share of the values' size (see GgufError). The worst block has one
-// large value and many small ones: each value is wrong by up to half a step of the codes (a whole step for Q4_0 and
-// Q5_0).
+// Returns the largest error (see GgufError) that a type can cause. The worst block has one large value and many small
+// ones. Each value is then wrong by up to half a step of the codes (a whole step for Q4_0 and Q5_0).
 double bound_of(const BlockType& type) {
   static const std::map<std::string_view, double> kBounds{
       {"F32", 0},    {"F16", 5e-4}, {"BF16", 4e-3}, {"Q8_0", 0.025}, {"Q6_K", 0.1},  {"Q5_K", 0.2}, {"Q5_1", 0.2},
@@ -290,12 +289,12 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
       const double error = std::sqrt(sums.error), size = std::sqrt(sums.square);
       double bound = tensor.keeps_codes ? 0 : bound_of(stored);
       if (tensor.place.encoding.shift != 0 || tensor.place.encoding.log_of_negative) bound += 1e-6;
-      // The scale of a block is an f16, so values below the smallest f16 become 0.
+      // The scale of a block is an f16, so values below the smallest f16 become 0. `floor` allows this error: 1e-7 for
+      // each value.
       const double floor = stored.name == "F32" ? 0 : 1e-7 * std::sqrt(static_cast<double>(sums.elements));
-      internal_check(
-          error <= std::max(bound * size, floor),
-          "{}: '{}' differs from the merged weights by {:.3g} of its size; stored as {}, it may differ by {}",
-          file.string(), part->name, error / size, stored.name, bound);
+      internal_check(error <= std::max(bound * size, floor),
+                     "{}: '{}' differs from the merged weights by {:.3g} of their norm; the bound for {} is {}",
+                     file.string(), part->name, error / size, stored.name, bound);
       const double share = size > 0 ? error / size : 0;
       if (worst.tensor.empty() || share > worst.error) worst = {share, bound, part->name};
     }

@@ -18,9 +18,9 @@ struct GgufOutput {
 };
 
 // Writes all tensors to all files, a block of rows at a time. Memory holds one such block. If the file stores the
-// rows in another order, each block has all rows that change places with each other. A tensor that the file stores
-// transposed is one block. `merge` may be null. Throws UserError when a value is not finite, or when the type of a file
-// cannot represent a value.
+// rows in another order, rows move only within groups, and a block consists of whole groups. A tensor that the file
+// stores transposed is one block. `merge` may be null. Throws UserError when a value is not finite, or when the type of
+// a file cannot represent a value.
 MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                               std::vector<GgufOutput>& files);
 
@@ -32,9 +32,9 @@ struct GgufError {
 };
 
 // Reads the file (the first one, if there are several) back under Hugging Face's names and compares each tensor with
-// the merged values. Values in F32 must be equal, except norms that are stored as 1 + w, and A_log, which is stored as
-// -exp(A_log): these may differ by the rounding of this form. Returns the tensor with the largest error. Throws
-// InternalError when an error is above its bound, and UserError when the type cannot represent a tensor.
+// the merged values. Values in F32 must be equal. Only two kinds may differ by rounding: norms stored as 1 + w,
+// and A_log, which is stored as -exp(A_log). Returns the tensor with the largest error. Throws InternalError when an
+// error is above its bound, and UserError when the type cannot represent a tensor.
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file);
 

@@ -69,7 +69,7 @@ std::optional<TurnTexts> find_texts(const ChatTemplate& chat, const std::string&
   if (!one || !three) return std::nullopt;
   texts.user_before = (*one)[0];
   texts.reply_before = (*one)[1];
-  // Finds the text that the template writes after a message when no reply is asked for.
+  // `whole` does not ask for a reply, so it shows the text that the template writes directly after a user message.
   const std::string whole = chat.text({kUser});
   const auto without = split_at(whole, {kUser});
   if (without && texts.reply_before.starts_with((*without)[1])) {

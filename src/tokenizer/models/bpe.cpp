@@ -228,8 +228,8 @@ void Bpe::start_characters(std::string_view word, std::vector<int32_t>& symbols)
           prefix_.empty() && suffix_.empty() ? word.substr(start, at - start) : std::string_view(spelling);
       auto has_id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)] != kNone; };
       if (std::all_of(bytes.begin(), bytes.end(), has_id)) {
-        // If the symbol of an earlier unknown character is not added yet, it comes after the symbols of these bytes.
-        // Hugging Face's library does the same.
+        // An earlier unknown character may still have no symbol (unknown_waits). Its symbol is then added after the
+        // symbols of these bytes, as in Hugging Face's library.
         for (char byte : bytes) symbols.push_back(byte_ids_[static_cast<uint8_t>(byte)]);
         continue;
       }

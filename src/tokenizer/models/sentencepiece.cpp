@@ -48,7 +48,7 @@ std::unique_ptr<TokenModel> make_model(const ModelProto& proto, const std::strin
   if (spec.model_type() == TrainerSpec::UNIGRAM) {
     std::vector<double> scores;
     for (const SentencePiece& piece : proto.pieces()) {
-      // A user-defined symbol gets a score so high that it wins over every other split.
+      // A user-defined symbol gets such a high score that the best split contains the symbol.
       const auto bonus = static_cast<float>(0.1 * (static_cast<double>(piece.piece().size()) - 1));
       scores.push_back(piece.type() == SentencePiece::NORMAL         ? piece.score()
                        : piece.type() == SentencePiece::USER_DEFINED ? bonus
@@ -75,7 +75,8 @@ std::unique_ptr<TokenModel> make_model(const ModelProto& proto, const std::strin
 }
 
 // Returns a normalizer that replaces the longest match of the charsmap at each position, except in user-defined
-// symbols. If the model's settings say so, the normalizer also removes extra spaces and writes the others as U+2581.
+// symbols. With remove_extra_whitespaces, the normalizer also removes extra spaces. With escape_whitespaces, it writes
+// spaces as U+2581.
 Normalizer make_normalizer(const ModelProto& proto, const std::string& origin) {
   const sentencepiece::NormalizerSpec& spec = proto.normalizer_spec();
   std::shared_ptr<const Charsmap> map;

@@ -48,7 +48,7 @@ inline constexpr NewerRange kNewerRanges[] = {
     {0x2B739, 0x2B739, "Lo"}, {0x2EBF0, 0x2EE5D, "Lo"}, {0x31350, 0x323AF, "Lo"},
 };
 
-// The capital letters that Unicode 15.1 to 17.0 added. Capital letter plus `delta` is the small letter.
+// Capital letters that Unicode 15.1 to 17.0 added. The code point of a capital letter plus `delta` is its small letter.
 struct NewerCapital {
   char32_t first;
   char32_t last;
