@@ -16,7 +16,7 @@ double share(int64_t part, int64_t whole) {
 }
 
 // Counts of rows for one label: `truth` counts rows that have the label, `said` counts rows for which the label was
-// predicted, and `hits` counts rows for which both are true.
+// predicted, and `hits` counts rows that have the label and for which it was predicted.
 struct LabelCounts {
   int64_t hits = 0, said = 0, truth = 0;
 };

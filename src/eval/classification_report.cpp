@@ -143,10 +143,10 @@ void write_class_report(const std::filesystem::path& folder, const Classificatio
                                scores.confusion.begin() + static_cast<std::ptrdiff_t>((t + 1) * names.size())));
     report["confusion"] = lines;
     if (labels.size() <= kMostInPicture)
-      write_confusion_plot(folder / "confusion",
-                           {.title = fmt::format("{:.1f} % of {} rows right", 100 * scores.accuracy, evaluation.rows),
-                            .names = names,
-                            .counts = scores.confusion});
+      write_confusion_plot(folder / "confusion", {.title = fmt::format("accuracy {:.1f} % on {} rows",
+                                                                       100 * scores.accuracy, evaluation.rows),
+                                                  .names = names,
+                                                  .counts = scores.confusion});
   }
   write_file(folder / "classification_report.json",
              report.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");

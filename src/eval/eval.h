@@ -1,5 +1,5 @@
-// Defines the command `eval`, which measures a model on one or more sets of rows. If the model has a base, the base is
-// measured, too.
+// Defines the command `eval`, which measures a model on one or more sets of rows. If there is a base to compare with,
+// measures the base, too.
 #pragma once
 
 #include <ostream>

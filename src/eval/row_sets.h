@@ -16,7 +16,7 @@ struct RowSet {
   std::vector<std::string> notes;  // DataReport::notes
 };
 
-// The next two functions throw the same UserErrors as load_datasets. A row may lack a label.
+// The next two functions throw the same UserErrors as load_datasets, but accept rows without a label.
 
 // Reads the rows that val_size holds out; without val_size, all rows of spec.sets.
 RowSet read_own_set(DataSpec spec, const Tokenizer& tokenizer, int64_t vocab_size);

@@ -165,8 +165,8 @@ std::vector<std::string> bleu_tokens(std::string_view text) {
   line = " " + line + " ";
   std::string apart;
   for (char c : line) apart += is_mark(c) ? std::string{' ', c, ' '} : std::string(1, c);
-  // Puts spaces around these characters, in this order: a full stop or comma that no digit precedes; a full stop or
-  // comma that no digit follows; and a dash after a digit.
+  // Puts spaces around these characters, in this order: a full stop or comma without a digit before it; a full stop or
+  // comma without a digit after it; and a dash with a digit before it.
   std::string behind;
   for (size_t i = 0; i < apart.size(); ++i) {
     behind += apart[i];

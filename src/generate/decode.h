@@ -19,12 +19,12 @@ namespace fettle {
 // program is compiled when first used, one for each pair of piece length and cache capacity (64, 128, ... max_length()
 // positions).
 //
-// The cache has the arrays that the family names (Family::cache), usually keys and values. The Generator remembers
-// which tokens the cache contains. It computes only the tokens of a sequence that the cache does not have, and always
-// the last token. Some families have states from which tokens cannot be removed, such as a recurrent state. For these
-// families, the cache is used only if all cached tokens are the first tokens of the sequence, and the sequence has at
-// least one further token. Otherwise, the Generator computes the whole sequence again. If the run has adapters side by
-// side, each adapter has its own cache.
+// Family::cache lists the arrays of the cache, usually keys and values. The Generator remembers which tokens the cache
+// contains. It computes only the tokens of a sequence that the cache does not have, and always the last token. Some
+// families have states from which tokens cannot be removed, such as a recurrent state. For these families, the cache is
+// used only if all cached tokens are the first tokens of the sequence, and the sequence has at least one further token.
+// Otherwise, the Generator computes the whole sequence again. If the run has adapters side by side, each adapter has
+// its own cache.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.
@@ -40,8 +40,8 @@ class Generator {
   // token never counts, because logits() always computes it.
   int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
-  // From the next call of logits() on, makes caches large enough for `length` positions (at most max_length()), so that
-  // they need not grow during a reply.
+  // Makes later calls of logits() give their cache at least `length` positions (at most max_length()), so that the
+  // cache need not grow during a reply.
   void reserve(int64_t length) { reserved_ = length; }
   // Forgets all tokens. Call it when the weights have changed.
   void clear() {
@@ -67,7 +67,7 @@ class Generator {
   const Executable& growth_program(int64_t from, int64_t to);
 
   Devices& devices_;
-  Run run_;  // with shardings for a batch of one row, which no mesh axis splits
+  Run run_;  // the result of with_unsplit_rows, because a batch has one row
   TrainState& state_;
   int64_t reserved_ = 0;
   std::map<int64_t, Kept> caches_;  // by adapter; at most kMostCaches

@@ -59,7 +59,7 @@ int64_t capacity_for(int64_t positions, int64_t longest) {
 }
 
 Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capacity) {
-  internal_check(rows == 1 || length == 1, "only single tokens are decoded in several rows");
+  internal_check(rows == 1 || length == 1, "with several rows, each row must have a length of one token");
   Program program(run.sharding.mesh());
   BuildScope scope(program.block());
   const Weights weights = add_weight_inputs(program, run);

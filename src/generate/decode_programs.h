@@ -1,7 +1,7 @@
 // Defines the programs of generation. build_piece's program computes tokens and adds them to a cache. build_growth's
 // program makes a cache larger. build_join's program copies a cache of one row into a cache of several rows.
 //
-// A cache has the arrays that the family names (Family::cache), for `rows` sequences and `capacity` positions.
+// Family::cache lists the arrays of a cache. A cache has space for `rows` sequences and `capacity` positions.
 #pragma once
 
 #include <cstdint>

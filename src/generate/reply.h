@@ -44,8 +44,8 @@ using OnReply = std::function<void(size_t number, Reply reply)>;
 
 // Writes the replies to all prompts. The run's eval_rows_per_device says how many replies are written at once. When a
 // reply has ended, the next prompt begins. `options_of` returns the options for a prompt's number. A reply does not
-// depend on the other prompts, but its logits are rounded differently than if its prompt were answered alone. Throws
-// the same errors as Generator::logits.
+// depend on the other prompts, but the logits of a batch are rounded differently from those of one prompt. Throws the
+// same errors as Generator::logits.
 void write_replies(Devices& devices, OpenModel& model, const Tokenizer& tokenizer,
                    const std::vector<std::vector<int32_t>>& prompts,
                    const std::function<ReplyOptions(size_t number)>& options_of, const OnReply& on_reply);

@@ -1,6 +1,6 @@
-// Defines sampling on the host: it draws the id of the next token from its logits.
+// Defines sample, which draws the id of the next token from the logits, on the host.
 //
-// The order is Hugging Face's: banned ids, temperature, top-k, top-p, softmax, one draw. The random numbers are
+// The steps have Hugging Face's order: banned ids, temperature, top-k, top-p, softmax, one draw. The random numbers are
 // counter-based: the number for position i with seed s is the same on every platform and does not depend on earlier
 // draws.
 #pragma once

@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-// Returns the length of the longest end of `text` that is a beginning of `mark`, but not the whole mark.
+// Returns the length of the longest suffix of `text` that is also a prefix of `mark`, but not the whole mark.
 size_t begun(std::string_view text, std::string_view mark) {
   if (mark.empty()) return 0;
   size_t length = std::min(text.size(), mark.size() - 1);

@@ -23,8 +23,8 @@ struct ReplyPart {
 class ReplyReader {
  public:
   virtual ~ReplyReader() = default;
-  // Adds text of the reply, and returns the parts that are now certain. Text that may begin a call, or a mark around
-  // reasoning, is kept until later text shows what it is.
+  // Adds text of the reply, and returns the parts that are now certain. Keeps text that may be the start of a call or
+  // of a mark around reasoning, until later text shows what it is.
   virtual ReplyPart push(const std::string& text) = 0;
   // Call this when no more text follows. Returns what was kept. Text that begins like a call, but is not a
   // complete call, becomes content.

@@ -23,7 +23,7 @@ struct ServedModels {
   Session::Adapters adapters;
   std::vector<ServedModel> models;  // the first one answers requests that name no model
 
-  // Returns the name of the base, which is the parent of the adapters. Returns "" when the base is not served.
+  // Returns the name of the base: `parent` of the adapters in /v1/models. Returns "" when the base is not served.
   std::string base() const;
   // Returns null when no model has this name. "" means the first model.
   const ServedModel* find(const std::string& name) const;

@@ -149,8 +149,8 @@ class CompletionServer {
   }
 
  private:
-  // Each connection has its own thread. Counts the replies that are being written, the waiting requests, and
-  // kSlowClients clients that send or read slowly. A waiting thread costs only a few pages of memory.
+  // Each connection has its own thread. There are threads for all replies that are being written, for all waiting
+  // requests, and for kSlowClients clients that send or read slowly. A waiting thread costs only a few pages of memory.
   static HttpLimits limits(const ServeOptions& options) {
     return {.threads = static_cast<size_t>(options.rows + options.max_waiting + kSlowClients),
             .largest_body = kLargestBody};

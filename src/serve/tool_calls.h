@@ -42,11 +42,11 @@ struct CallForm {
   bool short_ids = false;  // the template accepts only ids of 9 letters and digits
   // Reads the text between begin and end. Returns nullopt when it is not a call.
   std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);
-  std::vector<std::string_view> marks = {};  // other texts inside a call; they may be special tokens
+  std::vector<std::string_view> marks = {};  // texts inside a call that may be special tokens (ReplyForm::marks)
 };
 
-// Returns the form of calls of a chat template, whose text is `source`. Returns null when Fettle cannot read the calls
-// of this template, or when the template writes no calls.
+// `source` is the text of a chat template. Returns the form in which this template writes calls. Returns null when the
+// template writes no calls, or when Fettle cannot read them.
 const CallForm* call_form_of(const std::string& source);
 
 }  // namespace fettle

@@ -40,8 +40,8 @@ std::string digest(std::span<const std::byte> bytes, size_t blocks) {
 
 std::string digest(const StoredTensor& tensor, size_t blocks);
 
-// Samples the stored tensors of evenly spaced experts. A sample of the joined array would need the whole files, because
-// all values would have to be computed.
+// Samples the stored tensors of evenly spaced experts, not the joined array: to sample the joined array, all its values
+// would have to be computed, which reads the whole files.
 std::string digest(const JoinedExperts& experts, size_t blocks) {
   const size_t each = static_cast<size_t>(experts.each), count = experts.entries.size() / each;
   const size_t sampled = std::clamp(blocks / each, size_t{1}, count);
@@ -129,7 +129,7 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   for (const QuantisedWeight& weight : run.quantised) add_names(quantised, weight.base);
   for (const std::string& name : quantised) {
     names.insert(name);
-    // Adds the tensors that belong to the codes. They are named "<weight>.*" with 4 bits and "<module>.*" with 8 bits.
+    // Adds the tensors that are stored beside the codes: "<weight>.*" with 4 bits, "<module>.*" with 8 bits.
     const std::string module = name.substr(0, name.rfind('.') + 1);
     const std::vector<std::string>& all = repository.names();
     for (auto it = std::lower_bound(all.begin(), all.end(), module); it != all.end() && it->starts_with(module); ++it)

@@ -14,8 +14,8 @@ namespace fettle {
 // no such files:
 //   "config"          config.json's fields that affect the computation
 //   "weights"         the base's frozen tensors, including those that only the reference model reads
-//   "weights_parts"   what "weights" lacks of the base's quantised tensors: blocks and scales of MXFP4, factors of
-//                     8-bit floats, and scales, zeros and order of integers in groups
+//   "weights_parts"   the parts of the base's quantised tensors that "weights" does not cover: blocks and scales of
+//                     MXFP4, factors of 8-bit floats, and scales, zeros and order of integers in groups
 //   "adapters"        the adapters that are merged into the base, and the adapter that the reference model copies
 //   "ref_model"       the tensors of the recipe's ref_model
 //   "ref_model_parts" like "weights_parts", but of the recipe's ref_model

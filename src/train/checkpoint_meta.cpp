@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Stage keys whose values in the recipe are not compared. Instead of ref_model, check_base compares a digest of the
-// reference model's weights (base_digest.h). Instead of the other keys, identity() has the resulting labels.
+// Stage keys whose values identity() leaves out. For ref_model, check_base compares a digest of the reference model's
+// weights (base_digest.h). For the other keys, identity() has the labels that result from them.
 const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type", "num_labels", "id2label"};
 
 // Returns the settings that a checkpoint and the run that continues it must share.
@@ -186,7 +186,7 @@ void check_base(const StateReader& state, const Json& base) {
         "value, or start a new run",
         checkpoint_of(state), what, key, path(written), path(base));
   };
-  // Checkpoints of earlier versions lack the digests of parts.
+  // Checkpoints of earlier versions lack ref_model_parts and weights_parts.
   for (const char* digest : {"ref_model", "ref_model_parts"})
     check(digest, "weights of a reference model", "ref_model");
   check("adapters", "adapters", "adapter_name_or_path");

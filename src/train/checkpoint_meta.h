@@ -1,4 +1,5 @@
-// Defines the fields of a checkpoint's manifest that describe its run, and the checks that a run can continue from it.
+// Defines the fields of a checkpoint's manifest that describe the run that wrote the checkpoint. Also defines the
+// checks that compare a run with the checkpoint from which it continues.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -20,8 +20,9 @@ namespace fettle {
 void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
 
 // Writes output_dir/checkpoint-N completely or not at all. A checkpoint contains the result in ResultWriter's format,
-// trainer_state.json, and state/ (weights and optimizer state as on the devices, and checkpoint_meta). With
-// save_only_model, there is no state/. After a checkpoint is complete, deletes the oldest ones beyond save_total_limit.
+// trainer_state.json, and state/. The folder state/ has checkpoint_meta and the exact weights and optimizer state of
+// the devices; with save_only_model, there is no state/. After a checkpoint is complete, deletes the oldest ones beyond
+// save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread then writes and hashes the files, flushes
 // them to the disk and renames the folder. If the thread is still writing a checkpoint, the next save() first waits
@@ -62,8 +63,8 @@ class CheckpointWriter {
   Written write(const std::filesystem::path& folder, int64_t step, const RunRecord& record, const FetchArray& fetch);
   Written write_once(const std::filesystem::path& folder, int64_t step, const RunRecord& record,
                      const FetchArray& fetch);
-  // Does the same as write_once with several processes. Each process writes its parts. The first process makes the
-  // result from all parts and commits the folder.
+  // Does the work of write_once in a run of several processes. Each process writes its parts. The first process makes
+  // the result from all parts and commits the folder.
   Written write_together(const std::filesystem::path& folder, int64_t step, const RunRecord& record,
                          const FetchArray& fetch);
   void delete_old(const std::filesystem::path& newest, const RunRecord& record) const;
@@ -79,7 +80,7 @@ class CheckpointWriter {
   struct {
     double total = 0, before = 0;  // seconds that training waited, in total and for the previous checkpoint
   } stall_;
-  std::atomic<bool> hurried_ = false;  // true: save() waits for the write; if it fails, it is tried only once more
+  std::atomic<bool> hurried_ = false;  // true: save() waits for the write; a failed write is repeated only once
   std::future<Written> written_;
 };
 

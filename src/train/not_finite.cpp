@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// Returns the rows of these sequences, each once, in the form of skip_rows.
+// `sources` says for each sequence which row it is from. Returns these rows, each once, in the form of skip_rows.
 std::vector<std::string> row_names(const std::vector<std::string>& sources) {
   std::vector<std::string> names;
   for (const std::string& source : sources) {

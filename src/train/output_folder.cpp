@@ -82,7 +82,7 @@ OutputFolder check_output(const Run& run) {
   OutputFolder alone(folder, !there);
   if (has_cut_off_result(folder)) {
     finish_result(folder);
-    info("{}: completed the move of the result that an interrupted run had begun", folder.string());
+    info("{}: an interrupted run had begun to move its result here; completed the move", folder.string());
   }
   for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
   const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || fs::exists(folder / kResultMark, ignored) ||

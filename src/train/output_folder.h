@@ -47,17 +47,17 @@ class OutputFolder {
 // this path.
 [[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
 
-// Returns the bytes of one checkpoint. Here and below, `base` is the model folder. A result of full tuning includes
-// tensors that are copied from it.
+// Returns the size of one checkpoint in bytes. Here and below, `base` is the model folder. The result of full tuning
+// includes tensors that are copied from `base`.
 int64_t checkpoint_bytes(const Run& run, const ModelRepository& base);
 
 // Returns the bytes of the temporary files in which several processes pass their weights to the first process, which
 // writes the result.
 int64_t parts_bytes(const Run& run);
 
-// Returns the most bytes that a run adds to output_dir at the same time: its checkpoints, its result and, with several
-// processes, parts_bytes(). `done` is the step from which the run continues. `present` is the number of checkpoints
-// that are already in the folder and are kept.
+// Returns the largest number of bytes that a run adds to output_dir at any time: its checkpoints, its result and, with
+// several processes, parts_bytes(). `done` is the step from which the run continues. `present` is the number of
+// checkpoints that are already in the folder and are kept.
 int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength& length, int64_t done, int64_t present,
                     bool several = false);
 

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Longer than any agreement takes. If a process dies or hangs, the run ends earlier (fate.h).
+// The time limit of agreements. No agreement takes this long: if a process dies or hangs, the run ends first (fate.h).
 constexpr Rendezvous::Seconds kPatience{30 * 24 * 3600.0};
 
 // Returns what a process contributes to an agreement: the value of its work, or its error.

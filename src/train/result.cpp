@@ -43,8 +43,8 @@ std::vector<int64_t> stored_numbers(const Run& run, const Param& param) {
   return out;
 }
 
-// Returns the tensor's name in a full result. The result uses the base's own names if tensors are also copied from the
-// base (Family::carried). Otherwise it uses the names of the parameters.
+// Returns the tensor's name in the files of a full result. If the result also has tensors that are copied from the base
+// (Family::carried), returns the name in the base's files. Otherwise returns `name`.
 std::string written_name(const Run& run, const ModelRepository& base, const std::string& name) {
   const bool whole = !run.model.family->carried.empty() && base.contains(name);
   return whole ? base.find(name).entry->name : name;

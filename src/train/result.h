@@ -20,7 +20,7 @@ struct ReadableArray {
   ReadableArray(StateReader& state, const std::string& name);
 
   Shape shape;
-  // Copies the box, dense, to `out`. Returns false if the array contains no part of the box.
+  // Copies the box to `out` as a dense array. Returns false if the array contains no part of the box.
   std::function<bool(const Box& box, std::byte* out)> read;
 };
 

@@ -26,10 +26,10 @@ bool has_result(const std::filesystem::path& output_dir, const std::filesystem::
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
 // tokenizer, metrics and plots. Leaves out the model's Python code (remote code), and also checkpoints,
-// trainer_log.jsonl, fettle_run.json and report.html, which belong to the current run. A run that trains an adapter may
-// write it into a folder with a model that is still needed. This is the base model or the reference model of this run,
-// or the base of the earlier run's adapter. In such a folder, the list has only the adapter, the metrics and the plots.
-// Returns an empty list when there is no kResultMark.
+// trainer_log.jsonl, fettle_run.json and report.html, which belong to the current run. If this run trains an adapter,
+// output_dir may also be the folder of a model that is still needed: this run's base or reference model, or the base of
+// the earlier run's adapter. In this case, the list has only the adapter, the metrics and the plots. Returns an empty
+// list when there is no kResultMark.
 std::vector<std::string> earlier_result(const Run& run);
 
 // Writes the result, the record of the run and the last evaluation into output_dir, and removes an earlier result. With

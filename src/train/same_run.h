@@ -1,4 +1,4 @@
-// Defines the checks that several processes train the same run. The checks are made before any weight is read.
+// Defines the checks that several processes train the same run. The checks run before the weights are loaded.
 #pragma once
 
 #include "checkpoint/repository.h"

@@ -188,7 +188,7 @@ TEST(Faults, AKillWhileTheResultIsMovedLeavesNoMixture) {
     none += !loads;
     const Outcome next = run_fettle(folder, with(short_run, {"lora_rank=8", "resume_from_checkpoint=true"}));
     EXPECT_EQ(next.code, 0) << next.err;
-    completed += next.err.find("that an interrupted run had begun") != std::string::npos;
+    completed += next.err.find("an interrupted run had begun to move its result here") != std::string::npos;
     EXPECT_EQ(result_of(out), after) << "kill " << nth;
     EXPECT_FALSE(fs::exists(out / ".result"));
   }
