@@ -23,7 +23,7 @@ struct RematPolicy {
   int64_t full_layers(int64_t layers) const { return (layers * full_percent + 50) / 100; }
 };
 
-// Returns all policies, sorted from the policy that recomputes the least to the policy that saves the least.
+// Returns all policies. The policy that recomputes the least comes first, the policy that recomputes the most last.
 std::span<const RematPolicy> remat_policies();
 // Returns the policy with this name. Throws InternalError when there is none.
 const RematPolicy& remat_policy(std::string_view name);

@@ -53,8 +53,8 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
   auto share = [](double ways) { return (ways - 1) / ways; };
   // Returns the seconds in which a device sends `sent` bytes along an axis of `ways` devices. `inside` is the product
-  // of the sizes of all later axes of the mesh. If links connect m of the axis's devices, each sends 1/m of its bytes
-  // over the network (traffic.h).
+  // of the sizes of all later axes of the mesh. If links connect the axis's devices in groups of m, each device sends
+  // 1/m of its bytes over the network and the others over links (traffic.h).
   const double linked = static_cast<double>(machine.linked_devices());
   auto sending = [&](double sent, double inside, double ways) {
     const double near = std::clamp(linked / inside, 1.0, ways);

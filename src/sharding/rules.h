@@ -35,8 +35,10 @@ class ShardingRules {
   // Returns the number of stages of the pipeline: the size of pp, or 1.
   int64_t stages() const { return mesh_.size_of(kStageAxis); }
   // Returns how a value of `dims` is split. If a mesh axis does not divide its dim, throws UserError with the sizes;
-  // `what` names the value. Exceptions, in which that axis leaves the dim unsplit: a vocabulary (GPT-2's 50257 tokens),
-  // the key heads of activations (8 heads on 16 devices), any dim other than experts for ep, and the batch for pp.
+  // `what` names the value. In these cases the dim stays unsplit instead:
+  // - the dim is a vocabulary (GPT-2's 50257 tokens), or the key heads of activations (8 heads on 16 devices);
+  // - the axis is pp, and the dim is the batch;
+  // - the axis is ep, and the dim is not experts.
   Partition partition(const LogicalAxes& axes, const Dims& dims, const std::string& what) const;
   // Does the same as partition(), but any dim that is not divisible stays unsplit. Use it for small arrays whose
   // dims are derived from the dims of a weight.

@@ -16,9 +16,9 @@ namespace fettle {
 // The key of a data set's store covers everything that changes a row's tokens:
 // - the bytes of the data files, and how rows are read;
 // - the tokenizer's files;
-// - the chat template, and the part of DataSpec::started that the template can show;
+// - the chat template, and as much of the start time (DataSpec::started) as the template can write;
 // - the members of DataSpec that change tokens;
-// - this program's own file.
+// - the program's executable file: another build makes new stores.
 // The key does not include the paths of the files, or the order, shares and mix of the rows. Several processes may
 // share a folder.
 class DataCache {

@@ -55,7 +55,7 @@ double loop_flops(const Node& node) {
 
 struct BodyNeeds {
   std::vector<bool> outputs;   // outputs of the body, which are the results of the node
-  std::vector<bool> operands;  // operands of the node, which are the inputs of the body after the index
+  std::vector<bool> operands;  // operands of the node; the inputs of the body are the index, then these
   LiveValues live;             // values of the body
 };
 

@@ -45,7 +45,7 @@ MatrixProduct low_gradient(const LoraProblem& p, const void* dy) {
           .threads = p.threads};
 }
 
-// Describes the product dy weight + d_low a.
+// Describes the gradient of the input: `dy * weight + d_low * a`.
 MatrixProduct input_gradient(const LoraProblem& p, const void* dy, const void* d_low) {
   return {.m = p.rows,
           .n = p.in,
