@@ -131,7 +131,8 @@ TEST_F(HubRows, WhatCannotBeRead) {
               HasSubstr("'org/none' is neither a file or folder on this machine nor a data set of"));
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "../up"}})"); }),
               HasSubstr("'../up' is neither a folder nor a name of a data set on the hub"));
-  EXPECT_THAT(user_error([&] { find("m", R"({"m": {"om_hub_url": "org/rows"}})"); }), HasSubstr("Fettle cannot fetch the data set"));
+  EXPECT_THAT(user_error([&] { find("m", R"({"m": {"om_hub_url": "org/rows"}})"); }),
+              HasSubstr("Fettle cannot fetch the data set"));
 }
 
 }  // namespace
