@@ -18,12 +18,12 @@ struct VocabularyRows {
 VocabularyRows vocabulary_rows(int64_t model_rows, const GrownTokenizer& tokenizer);
 
 // Writes the file kNewRows in `folder`. It has the rows [rows.first, rows.after) of the embedding, and also those of
-// the head if the head is a tensor of its own. New tokens may get unused rows of the model. All other rows of the model
-// keep their values; they are called old here. Each row that is not old is the mean of the old rows, plus noise with
-// standard deviation 1 / sqrt(row length). Exception with tokens.from_descriptions: the row of a token that has a
-// description is the mean of the rows of the description's tokens, plus the noise if tokens.with_noise. The values
-// depend only on the model, the tokens and tokens.seed. Throws UserError when a table does not have rows.before rows,
-// and when a head with biases must grow.
+// the head if the head is a tensor of its own. A row is new if it belongs to a new token, which may get an unused row
+// of the model, or if the model's files do not have the row. All other rows are old and keep their values. A new row is
+// the mean of the old rows, plus noise with standard deviation 1 / sqrt(row length). Exception with
+// tokens.from_descriptions: if the description of a new token has tokens with old rows, the new token's row is the mean
+// of these rows, plus the noise if tokens.with_noise. The values depend only on the model, the tokens and tokens.seed.
+// Throws UserError when a table does not have rows.before rows, and when a head with biases must grow.
 void write_new_rows(const std::filesystem::path& folder, const ModelRepository& model, const VocabularyRows& rows,
                     const NewTokens& tokens, const GrownTokenizer& tokenizer);
 

@@ -30,7 +30,7 @@ void encode_q6_k(const float* values, uint8_t* block);
 
 // Twice the values of MXFP4's codes 0 to 15.
 inline constexpr int kMxfp4Doubles[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-// Returns half the scale of a block of MXFP4, 2^(exponent - 128).
+// Returns 2^(exponent - 128), which is half the scale of an MXFP4 block.
 float mxfp4_half_scale(uint8_t exponent);
 
 }  // namespace fettle

@@ -53,7 +53,7 @@ void set_windows(const GgufFields& fields, Json& config, int64_t pattern) {
   config["layer_types"] = types;
 }
 
-// Returns layer_types: the layers with 0 key heads are of the type `other`, all others have attention.
+// Returns layer_types. A layer with 0 key heads has the type `other`, and any other layer has "full_attention".
 Json layer_types(const GgufFields& fields, const char* other) {
   Json types = Json::array();
   for (int64_t layer = 0; layer < fields.layers(); ++layer) types.push_back("full_attention");
@@ -117,7 +117,7 @@ void rename_for_gpt(const GgufFields& fields, Json& config) {
   for (const char* other : {"num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps", "hidden_act"})
     config.erase(other);
   config["layer_norm_epsilon"] = fields.number(".attention.layer_norm_epsilon", 1e-5);
-  // Reads the MLP's size from a tensor, because llama.cpp's conversion always writes 4 n_embd as this size.
+  // Reads the MLP's size from a tensor, because llama.cpp's conversion always writes 4 * n_embd as this size.
   if (const GgufTensor* up = fields.tensor("blk.0.ffn_up.weight")) config["n_inner"] = up->dims.front();
 }
 

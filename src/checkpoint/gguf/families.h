@@ -90,11 +90,11 @@ struct GgufFamily {
   SetMetadata metadata = no_metadata;  // the inverse of `config`
   // Which models the entry is for. true: only models with experts; false: only models without experts; nullopt: both.
   std::optional<bool> experts = {};
-  std::optional<bool> mamba2 = {};  // the same for layers with Mamba2
+  std::optional<bool> mamba2 = {};  // true: only models with Mamba2 layers; false: only models without; nullopt: both
 };
 
-// All families. Several entries may have the same architecture or the same model_type. Entries in which both are the
-// same differ in `experts` or `mamba2`.
+// All families. Several entries may have the same architecture or the same model_type. If two entries have the same
+// architecture and the same model_type, they differ in `experts` or `mamba2`.
 const std::vector<GgufFamily>& gguf_families();
 
 // Returns the family for writing a model of this model_type with this config. Throws UserError, which lists the

@@ -27,7 +27,7 @@ class GgufFields {
   // The functions that return a number, a flag or a text throw UserError when the value has another type. When the key
   // is missing, in_layer() and layers() throw UserError. integer() and of_layers() return `otherwise`, or throw
   // UserError if the caller does not give `otherwise`.
-  int64_t integer(const std::string& key) const;  // >= 0; for a list of equal elements, one of them
+  int64_t integer(const std::string& key) const;  // >= 0; if the value is a list of equal elements, their value
   int64_t integer(const std::string& key, int64_t otherwise) const;
   // If the value is a list, returns the layer's element. Otherwise returns the value, which holds for all layers.
   int64_t in_layer(const std::string& key, int64_t layer) const;

@@ -13,7 +13,8 @@ struct TensorEntry;
 // safetensors (Mxfp4Parts) or in a GGUF file (JoinedExperts).
 bool has_mxfp4_codes(const TensorEntry& entry);
 
-// Returns the GGUF blocks of `count` outputs of an expert: first, first + step, ... Each output has `in` / 32 blocks.
+// Returns the GGUF blocks of `count` outputs of an expert, those with the numbers `first`, `first + step`, ... Each
+// output has `in / 32` blocks.
 std::vector<std::byte> copy_mxfp4_codes(const TensorEntry& entry, int64_t expert, int64_t first, int64_t step,
                                         int64_t count);
 

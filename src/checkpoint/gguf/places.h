@@ -13,8 +13,8 @@
 
 namespace fettle {
 
-// The rows [first, first + count) of a checkpoint's tensor, which a GGUF file stores together. All dims before the last
-// one count as rows. `position` is the place of the piece among all pieces of the checkpoint's tensor.
+// The rows [first, first + count) of a checkpoint's tensor. A GGUF file stores these rows together. All dims before the
+// last one count as rows. `position` is the place of the piece among all pieces of the checkpoint's tensor.
 //
 // If `step` is not 0, the checkpoint's tensor is [experts, in, out] (a bias: [experts, out]), and the piece has every
 // step-th output of an expert, `count` outputs in all. `first` is then expert * out + the first output.
@@ -27,7 +27,7 @@ struct GgufPiece {
 struct GgufTarget {
   std::string tensor;             // "blk.3.ffn_up_exps.weight"
   std::optional<int64_t> expert;  // the index in the file's first dim, if the checkpoint has one tensor per expert
-  std::vector<GgufPiece> pieces;  // in the file's order; empty: the tensors have the same rows
+  std::vector<GgufPiece> pieces;  // in the file's order; empty: both tensors have the same rows
 };
 
 // The sizes of a model that determine the row order or the dims of some tensors.
@@ -55,7 +55,7 @@ class GgufPlaces {
   void add(const GgufTensor& tensor, std::vector<TensorEntry>& entries) const;
 
   // Returns the file's tensors for the checkpoint's tensor `hf`: one, or several that divide its rows. Returns none
-  // when the family's table does not have it.
+  // when the family's table lacks `hf`.
   std::vector<GgufTarget> find(const std::string& hf) const;
   // Returns the target's dims in the file. `dims` are the dims of the checkpoint's tensor `hf`. If the target is an
   // expert, returns the dims of this expert's part of the file's tensor.

@@ -182,7 +182,7 @@ bool of_parameter(const AdapterConfig& config, std::string_view module) {
 }
 
 // Checks that A [r, in] and B [out, r] are present and have the config's rank, and that DoRA has a magnitude [out]. For
-// E experts, A is [E r, in] and B is [out, r E]; adapter_config.json does not state E.
+// E experts, A is [E * r, in] and B is [out, r * E]; adapter_config.json does not state E.
 void check_module(const AdapterFolder& adapter, const std::string& module) {
   const TensorEntry* a = adapter.find(module, AdapterPart::kLoraA);
   const TensorEntry* b = adapter.find(module, AdapterPart::kLoraB);

@@ -1,9 +1,9 @@
 // Reads and writes LoRA adapters as PEFT's files: adapter_config.json and adapter_model.safetensors.
 //
 // Keys are base_model.model.<module path>.lora_A.weight [r, in] and .lora_B.weight [out, r] (also for a Conv1D base).
-// DoRA adds .lora_magnitude_vector [out]. A parameter of E experts has lora_A [E r, in] and lora_B [out, r E] under
-// <module>; if a module has two such parameters, the weights of the first are under <module>.base_layer. The parameters
-// of modules_to_save have their own names after "base_model.model.".
+// DoRA adds .lora_magnitude_vector [out]. A parameter of E experts has lora_A [E * r, in] and lora_B [out, r * E] under
+// <module>; if a module has two such parameters, the LoRA weights of the first one are under <module>.base_layer. The
+// parameters of modules_to_save have their own names after "base_model.model.".
 #pragma once
 
 #include <filesystem>
@@ -49,11 +49,11 @@ struct AdapterConfig {
 
 enum class AdapterPart { kLoraA, kLoraB, kMagnitude, kSaved };
 
-// Returns the tensor's key: ("model.layers.0.self_attn.q_proj", kLoraA) gives
+// Returns the key of a tensor in adapter_model.safetensors: ("model.layers.0.self_attn.q_proj", kLoraA) gives
 // "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". For kSaved, `module` is a parameter
 // ("score.weight").
 std::string adapter_key(std::string_view module, AdapterPart part);
-// Does the same for a full parameter name: "model.layers.0.self_attn.q_proj.lora_A.weight".
+// Returns the key for a full parameter name: "model.layers.0.self_attn.q_proj.lora_A.weight".
 std::string adapter_key(std::string_view parameter);
 
 struct AdapterTensor {

@@ -85,8 +85,8 @@ void TensorMerge::find_factor(const HostArray& magnitude, const Dims& dims, cons
   change.factor = std::move(factor);
 }
 
-// Turns A [E r, in] and B [out, r E] into the factors `left` and `right` of one matrix for each expert: [out, in] or,
-// with `in_first`, [in, out].
+// Turns A [E * r, in] and B [out, r * E] into the factors `left` and `right` of one matrix for each expert: [out, in]
+// or, with `in_first`, [in, out].
 TensorMerge::Change AdapterMerge::of_all_experts(const HostArray& a, const HostArray& b, int64_t experts,
                                                  bool in_first) {
   const int64_t rank = a.shape().dims[0] / experts, in = a.shape().dims[1], out = b.shape().dims[0];
@@ -139,8 +139,8 @@ void AdapterMerge::check(const AdapterFolder& adapter, const LoraOptions& option
     const std::optional<LoraPair> lora = lora_of(adapter, options, place);
     if (!lora) continue;
     Dims a = lora->a->shape.dims, b = lora->b->shape.dims, dims{b[0], a[1]};
-    // PEFT stores A as [E r, in] and B as [out, r E] for all experts. If experts have a gate, gate and up are halves of
-    // one parameter.
+    // PEFT stores A as [E * r, in] and B as [out, r * E] for all experts. If experts have a gate, gate and up are
+    // halves of one parameter.
     if (place.param->has_experts()) {
       const int64_t all = place.param->dims[0] * lora->rank;
       if (a[0] != all || b[1] != all) refuse(name, dims, wanted);

@@ -20,8 +20,8 @@ namespace fettle {
 using ReadValues = std::function<void(const Box& box, float* out)>;
 
 // The changes that all adapters make to one tensor, a matrix W [rows, columns] in the checkpoint. Each adapter turns W
-// into W + scale B A. With DoRA, it then scales each output to the adapter's magnitude. A tensor with all experts is
-// treated as one matrix for each expert, one below the other. Computes in f32, in the order of the adapters.
+// into W + scale * B * A. With DoRA, it then scales each output to the adapter's magnitude. A tensor with all experts
+// is treated as one matrix for each expert, one below the other. Computes in f32, in the order of the adapters.
 class TensorMerge {
  public:
   bool empty() const { return changes_.empty(); }
@@ -32,7 +32,7 @@ class TensorMerge {
  private:
   friend class AdapterMerge;
   struct Change {
-    HostArray left, right;  // f32 [rows, r], [r, columns]; for all experts: [E rows, r], [E r, columns]
+    HostArray left, right;  // f32 [rows, r], [r, columns]; for all experts: [E * rows, r], [E * r, columns]
     int64_t experts = 1;
     float scale = 1;
     std::vector<float> factor;  // DoRA's factor for each output; empty without DoRA
@@ -54,9 +54,10 @@ class AdapterMerge {
   bool empty() const { return adapters_.empty(); }
   std::string names() const;  // paths of the adapters' files, for messages
 
-  // In these functions, `name` is the name of a tensor (Param::stored_name). If an adapter trained the tensor's
-  // module in full (modules_to_save), saved() returns that adapter's tensor, which replaces the base's tensor and all
-  // changes of earlier adapters. With several such adapters, the last one counts. Without any, returns nullopt.
+  // In these functions, `name` is the name of a tensor (Param::stored_name). If an adapter trained the tensor's module
+  // in full (modules_to_save), saved() returns that adapter's tensor, which replaces the base's tensor and all changes
+  // of earlier adapters. If several adapters trained the module in full, the last of them counts. If none did, saved()
+  // returns nullopt.
   std::optional<StoredTensor> saved(const std::string& name) const;
   // Returns whether LoRA weights change the tensor.
   bool adds_to(const std::string& name) const;

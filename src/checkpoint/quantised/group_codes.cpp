@@ -15,7 +15,7 @@ namespace {
 using Packing = GroupStorage::Packing;
 
 constexpr int64_t kWordBits = 32;
-// kPlaceOf[j] is the place of output 8 i + j within word i of AWQ's gemm layout: from the low bits on, a word has the
+// kPlaceOf[j] is the place of output 8 * i + j within word i of AWQ's gemm layout. From the low bits on, a word has the
 // outputs j = 0, 2, 4, 6, 1, 3, 5, 7.
 constexpr std::array<int64_t, 8> kPlaceOf{0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -31,8 +31,8 @@ uint32_t word(std::span<const std::byte> bytes, int64_t at) {
   return out;
 }
 
-// Returns code number `at` of the codes that are packed into the words first, first + step, first + 2 step, ... Codes
-// of 3 bits may begin in one word and end in the next one.
+// Returns code number `at` of the codes in the words whose numbers begin at `first` and rise by `step`. Codes of 3 bits
+// may begin in one of these words and end in the next one.
 uint8_t unpack(std::span<const std::byte> bytes, int64_t first, int64_t step, int64_t at, int64_t bits) {
   const int64_t place = at * bits / kWordBits, low = at * bits % kWordBits;
   uint64_t two = word(bytes, first + place * step);

@@ -9,7 +9,7 @@
 namespace fettle {
 
 // Does the same as load_quantised, for the format float8. Throws UserError when a layer's weight is not stored in 8-bit
-// floats, or when its blocks differ from the format.
+// floats, or when the size of its blocks does not fit the format.
 std::vector<DeviceBuffer> load_float8(const Client& client, const QuantisedWeight& weight,
                                       const std::vector<Layout>& layouts, const FindTensor& find,
                                       const LoadProgress& progress, const std::string& memory_kind);

@@ -47,8 +47,9 @@ struct Owner {
   std::string text() const;
 };
 
-// Reads a file that contains json(). If a field is missing or broken, `boot` is empty and the later fields keep their
-// defaults. Here, unlike in Owner, the default of `run` is true.
+// Reads the fields of a file that contains json(), in the order of json(). If a field is missing or broken, leaves
+// `boot` empty, and this field and all later fields keep their defaults. Here the default of `run` is true, unlike in
+// Owner.
 Owner read_owner(const std::filesystem::path& file);
 
 // Times in seconds. `heartbeat`: the time between two heartbeats. `dead_after`: an owner counts as dead when its last
@@ -64,10 +65,11 @@ class Presence {
   // Returns the presence of this process in `folder`. All callers share it. Throws UserError or DoesNotFit when the
   // folder cannot be written.
   static std::shared_ptr<Presence> in(const std::filesystem::path& folder);
-  // Does the same for a training run, which uses the folder exclusively. Throws UserError, which names the other run,
-  // when another live run is in the folder. Removes the presence files and the small unfinished files of dead runs and
-  // prints a message. If only a missing heartbeat can show that a run on another machine is dead, waits up to
-  // Pace::dead_after for a heartbeat. A signal that InterruptScope catches ends the wait.
+  // Returns a new presence of this process, which is a training run and uses the folder exclusively. Throws UserError,
+  // which names the other run, when another live run is in the folder. Removes the presence files and the small
+  // unfinished files of dead runs, and prints a message for each dead run. If only heartbeats can show whether another
+  // run is alive, waits up to Pace::dead_after for its next heartbeat. A signal that InterruptScope catches ends the
+  // wait.
   static std::shared_ptr<Presence> alone_in(const std::filesystem::path& folder, Pace pace = {});
   ~Presence();  // removes the file
   Presence(const Presence&) = delete;

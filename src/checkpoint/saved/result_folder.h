@@ -35,7 +35,7 @@ class ResultFolder {
   std::filesystem::path output_dir_, working_;
   std::shared_ptr<Presence> presence_;
   std::vector<std::string> dropped_;
-  bool counts_ = false;  // the result is in OUTPUT_DIR/.result, so it is valid
+  bool counts_ = false;  // true: commit() has renamed the working folder to OUTPUT_DIR/.result
 };
 
 // Returns whether a run was interrupted while it moved its result into `output_dir`. If so, do not read the files

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::string_view kFormat = "fettle-state";
 constexpr int kVersion = 1;
-constexpr int64_t kFileBytes = int64_t{4} << 30;  // most bytes of a file; a shard that does not fit starts a new file
+constexpr int64_t kFileBytes = int64_t{4} << 30;  // largest file size; a shard that does not fit starts a new file
 constexpr int64_t kAlignment = 64;
 const char* const kManifest = "manifest.json";
 

@@ -25,7 +25,7 @@ class GgufWriter {
   // Writes `bytes` at byte `at` of the tensor with the index `tensor`. Pieces may come in any order, but each byte only
   // once.
   void write(size_t tensor, std::span<const std::byte> bytes, int64_t at) { output_.write(tensor, bytes, at); }
-  // Flushes to the disk and closes. Throws InternalError that names an incomplete tensor.
+  // Flushes to the disk and closes. Throws InternalError, which names the tensor, when a tensor is incomplete.
   void finish() { output_.finish(); }
 
  private:
