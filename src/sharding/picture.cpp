@@ -10,7 +10,7 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kShown = 8;  // most boxes in one direction; if there are more, the middle ones are left out
+constexpr int64_t kShown = 8;  // boxes shown in one direction; if there are more, the middle ones are left out
 
 std::string axes_text(const std::vector<std::string>& axes) {
   return axes.empty() ? "-" : fmt::format("{}", fmt::join(axes, "+"));
@@ -174,7 +174,7 @@ std::string draw_partition(const Partition& partition, const MeshAxes& mesh, boo
   std::vector<std::string> down, across;
   if (split.size() == 1) (partition.dims.back().empty() ? down : across) = split[0];
   if (split.size() > 1) down = split[0];
-  for (size_t d = 1; d < split.size(); ++d)  // further split dims are drawn like the second
+  for (size_t d = 1; d < split.size(); ++d)  // all later split dims are drawn like the second one
     across.insert(across.end(), split[d].begin(), split[d].end());
   const int64_t columns = parts(across, mesh);
   std::vector<std::vector<int64_t>> holders(static_cast<size_t>(parts(down, mesh) * columns));

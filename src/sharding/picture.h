@@ -33,7 +33,8 @@ std::string draw_partition(const Partition& partition, const MeshAxes& mesh, boo
 std::string to_string(const Partition& partition);
 
 // Arrays of the same kind that are split in the same way form a group. Formats one picture for each group, and then a
-// table of all arrays. If two kinds have the same groups, the text of the second only names the first.
+// table of all arrays. If a kind has the same groups as an earlier kind, names the earlier kind instead of repeating
+// the pictures.
 std::string format_placed(const std::vector<PlacedArray>& arrays, const MeshAxes& mesh, bool colour);
 // Returns {"mesh": [{"axis", "size"}], "arrays": [{"kind", "name", "shape", "dtype", "axes", "partition",
 // "bytes_per_device", "bytes", "note"}]}; "note" is absent when it is empty.

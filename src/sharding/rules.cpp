@@ -17,8 +17,9 @@ constexpr std::array kAxes{kStageAxis, "dp", "fsdp", "ep", "tp", "sp"};
 
 // The default rule of a logical axis. A mesh axis splits the first dim whose rule names the mesh axis. So fsdp splits
 // the first dim of a layer's matrices, which varies slowest in memory. To gather along the first dim, devices move
-// contiguous memory. To gather along a later dim, compilers would transpose the weights of all layers. If a weight
-// has experts, ep splits them. Other weights are split by ep as by fsdp, because ep also splits the rows of a batch.
+// contiguous memory. To gather along a later dim, compilers would transpose the weights of all layers. If a weight has
+// experts, ep splits the experts. ep splits every other weight along the same dim as fsdp, because ep also splits the
+// rows of a batch.
 struct LogicalAxis {
   std::vector<std::string> split;  // the mesh axes that split it by default
   const char* meaning;             // for messages
