@@ -282,8 +282,8 @@ struct ChatTemplate::State {
 };
 
 // Returns the token ids of the parts of `text` between `cuts`. Usually these are the ids of the whole text, divided at
-// the cuts. If a token of the whole text crosses a cut, each part is tokenised alone instead: in
-// generation, the prompt ends at such a cut and is tokenised without the text after it.
+// the cuts. If a token of the whole text crosses a cut, each part is tokenised alone instead, as in generation: there,
+// the prompt ends at such a cut and is tokenised without the text after it.
 std::vector<std::vector<int32_t>> ChatTemplate::State::encode_parts(const std::string& text,
                                                                     const std::vector<size_t>& cuts) const {
   const std::string_view all = text;

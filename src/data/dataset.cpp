@@ -92,8 +92,8 @@ class Loader {
           source.name, row_reader(spec_.rows).name);
   }
 
-  // Returns whether lists of labels have one 0 or 1 for each label. If spec_.labels does not say so for all sets, the
-  // lists of this set decide.
+  // Returns whether lists of labels have one 0 or 1 for each label. If spec_.labels does not decide this for all sets,
+  // the lists of this set decide.
   bool lists_are_yes_or_no(const DataSource& source) const {
     if (!spec_.labels || spec_.labels->problem != Problem::kMultiLabel) return false;
     if (spec_.labels->lists_are_yes_or_no) return *spec_.labels->lists_are_yes_or_no;

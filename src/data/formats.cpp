@@ -196,8 +196,8 @@ void read_content(const ordered_json& message, const std::string& column, const 
   if (auto spans = trained_spans(message, spans_column, out.content); !spans.empty()) out.spans = std::move(spans);
 }
 
-// Returns the message with fields for thoughts and tool calls. In LLaMA-Factory v1, these are typed parts of the
-// content.
+// Moves thoughts and tool calls from typed parts of the content (LLaMA-Factory v1) to fields of the message. Returns
+// the new message.
 ordered_json without_typed_parts(const ordered_json& value) {
   if (!value.contains("content") || !value["content"].is_array()) return value;
   ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();

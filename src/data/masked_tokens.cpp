@@ -27,7 +27,8 @@ std::vector<bool> masked_tokens(const Tokenizer& tokenizer, const std::vector<in
   std::vector<bool> masked;
   size_t begin = 0;
   for (const size_t end : ends) {
-    // A token that adds no text ends inside a character. It counts as one byte at `begin`, where the character begins.
+    // A token that adds no text (end == begin) has only a part of a character. It counts as the byte at `begin`, where
+    // this character begins.
     const size_t last = std::max(end, begin + 1);
     const bool within = begin < content_end && last > content;
     const bool reached = std::any_of(message.spans.begin(), message.spans.end(), [&](const ContentSpan& span) {

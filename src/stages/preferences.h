@@ -2,7 +2,7 @@
 //
 // A data row becomes two sequences with successive numbers: the chosen and the rejected reply. In stage kto, these are
 // the rated reply and, to estimate the KL divergence from the reference model, the same prompt with another row's
-// reply. Both sequences are in the same micro-batch. So there are R rows and S = 2 R sequences. Sequences without
+// reply. Both sequences are in the same micro-batch. So there are R rows and S = 2 * R sequences. Sequences without
 // tokens, which fill up a step, are called filler. Rewards are computed and named as in TRL.
 #pragma once
 

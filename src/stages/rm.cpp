@@ -15,7 +15,7 @@ Tensor rm_counts(const BatchInputs& batch) {
   return real_sequences(tokens_by_sequence(batch.at(BatchPart::kSequences), batch.sequences));
 }
 
-// The loss of a pair is -log sigmoid(chosen score - rejected score) + c (chosen score + rejected score)^2, where c is
+// The loss of a pair is -log sigmoid(chosen score - rejected score) + c * (chosen score + rejected score)^2, where c is
 // center_rewards_coefficient.
 BatchLoss bradley_terry_loss(const LossInputs& in) {
   const Tensor logits = in.trained.class_logits(in.batch);

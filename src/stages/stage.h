@@ -118,9 +118,9 @@ struct Stage {
 
   // Returns whether the loss compares the trained model with a reference model. Null: never.
   bool (*compares)(const KeyValues& keys) = nullptr;
-  // Returns f32 values. If the stage trains tokens, they are the numbers of trained tokens of the lines. Otherwise,
-  // they are 1 for each row of data and 0 for filler. The step divides the sum of the losses by the sum of these
-  // values.
+  // Returns f32 values. If the stage trains tokens, there is one value for each line: its number of trained tokens.
+  // Otherwise, there is one value for each row: 1 for a row of data, 0 for filler. The step divides the sum of the
+  // losses by the sum of these values.
   Tensor (*counts)(const BatchInputs& batch);
   BatchLoss (*loss)(const LossInputs& in);
 

@@ -22,7 +22,7 @@ std::vector<Tensor> arrays_of(const BatchInputs& batch) {
   return out;
 }
 
-// Returns a copy of `batch` in which `arrays` replace the arrays of arrays_of(), in the same order.
+// Returns a copy of `batch` with `arrays` in place of the arrays that arrays_of(batch) returns, in the same order.
 BatchInputs with_arrays(BatchInputs batch, const std::vector<Tensor>& arrays) {
   size_t next = 0;
   for (auto& [part, array] : batch)
@@ -64,8 +64,8 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
   const bool loops = (micro_batches > 1 || used) && run.sharding.stages() == 1;
   auto one = [&](const BatchInputs& micro) -> Gradients {
     std::vector<Tensor> wanted = trained;
-    // Without a loop, the backward pass computes the squared norm of the gradients in host memory (fetch_layers). In a
-    // loop, add_by_layer() computes it from the summed gradients.
+    // Without a loop over micro-batches, the backward pass computes the squared norm of the gradients in host memory
+    // (fetch_layers). With this loop, add_by_layer() computes the squared norm of the summed gradients.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
     Gradients out{loss.sum, loss.metrics, loss.loads, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};

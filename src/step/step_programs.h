@@ -16,8 +16,8 @@ class StepPrograms {
     Executable executable;
     double flops;    // floating-point operations of one step over all devices, when all micro-batches are used
     int64_t stages;  // number of pipeline stages; 1 without a pipeline
-    // Returns the operations of a step that uses `used` micro-batches. Unlike `flops`, does not count what a pipeline
-    // stage computes while it has no micro-batch.
+    // Returns the floating-point operations of a step that uses `used` micro-batches. Unlike `flops`, does not count
+    // the operations of a pipeline stage that has no micro-batch.
     double flops_of(int64_t used) const {
       return flops * static_cast<double>(used) / static_cast<double>(shape.micro_batches + stages - 1);
     }

@@ -146,8 +146,8 @@ DataIdentity Batches::identity() const {
 }
 
 const BatchShape& Batches::fullest() const {
-  // A pipeline keeps the values of all micro-batches until the backward pass. So the number of micro-batches counts,
-  // too.
+  // A pipeline keeps the values of all micro-batches until the backward pass. So the micro-batches of a step are
+  // counted together.
   return *std::ranges::max_element(shapes_, {}, [this](const BatchShape& shape) {
     return (spec_.stages > 1 ? shape.micro_batches : 1) * shape.lines * shape.length;
   });

@@ -83,7 +83,7 @@ class Batches {
   // lines.
   Batch at(int64_t step, const OwnLines& own = {}) const;
   // Returns the share of an epoch's positions that have real tokens, not padding. Does not count the positions of
-  // unused micro-batches. With Lines::kOwn, does not count those of lines of filler either.
+  // unused micro-batches. With Lines::kOwn, also does not count lines that only fill up the last step of the epoch.
   double use() const;
 
  private:

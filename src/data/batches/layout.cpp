@@ -198,7 +198,7 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     if (before - sum_with(best, next) <= before / kLeastGain) break;
     chosen.push_back(next);
   }
-  // Each shape was chosen before the later ones were known, so each is reconsidered once.
+  // Each shape was chosen before the later shapes were known. So each is chosen once more, with the other shapes fixed.
   for (size_t k = 0; k < chosen.size(); ++k) {
     bool sure = true;
     for (size_t other = 0; other < chosen.size(); ++other)

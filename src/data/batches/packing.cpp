@@ -42,8 +42,8 @@ class Stock {
   }
 
   // Returns up to three lengths. Their sum fits into `room`, and is the largest such sum that the search finds. Among
-  // equal sums, takes the fewest lengths. The search starts with documents of nearly equal length. So the shortest
-  // documents, which fill gaps best, are left for later sequences.
+  // equal sums, takes the fewest lengths. The search begins with lengths near room / 2 (for two documents) or room / 3
+  // (for three). So it prefers documents of similar length, and short documents remain to fill gaps in later sequences.
   std::vector<int64_t> best_fill(int64_t room) const {
     std::vector<int64_t> best;
     int64_t most = 0, searched = 0;

@@ -27,8 +27,8 @@ Problem problem_of_rows(const LabelScan& scan) {
   if (scan.names.rows > 0) {
     for (const auto* kind : {&scan.integers, &scan.reals})
       if (kind->rows > 0) mixed(scan.names, "a name", *kind, "a number");
-    // The cells of a CSV file have no type. So if most labels are numbers, labels that are not numbers are taken for
-    // mistakes.
+    // The cells of a CSV file have no type, so a cell that is spelled like a number may be a name. But if most labels
+    // are numbers, the other labels are probably mistakes.
     const bool whole = scan.quoted_integers.rows >= scan.quoted_reals.rows;
     if (scan.quoted_integers.rows + scan.quoted_reals.rows > scan.names.rows)
       mixed(whole ? scan.quoted_integers : scan.quoted_reals, "a number, as most are", scan.names, "a name",

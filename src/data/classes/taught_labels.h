@@ -44,9 +44,10 @@ struct LabelRequest {
   std::string count_at, names_at;     // where the recipe sets num_labels and id2label, for messages
 };
 
-// Throws UserError when the recipe asks for another number of labels than the classifier has, because the trained head
-// could not be used. Also throws when the recipe asks for the same names in another order, because the outputs would
-// get wrong names. New names are allowed.
+// Throws UserError
+// - when the recipe asks for another number of labels than the classifier has: the trained head could not be used;
+// - when the recipe asks for the same names in another order: the outputs would get wrong names.
+// New names are allowed.
 void check_taught(const LabelRequest& asked, const TaughtLabels& taught);
 
 }  // namespace fettle

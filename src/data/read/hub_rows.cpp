@@ -61,8 +61,7 @@ std::string choose_part(const RepoName& repo, const char* what, const Parts& par
                   wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
 }
 
-// Fetches the rows from the branch kParquetBranch. In this branch, the hub keeps the rows of data sets that a script
-// makes.
+// Fetches the rows from the branch kParquetBranch. In this branch, the hub keeps a data set's rows as Parquet files.
 std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& repo, const HubPart& part) {
   std::map<std::string, Parts> subsets;
   std::set<std::string> partial;

@@ -18,10 +18,10 @@ struct HubPart {
 };
 
 // Fetches only the files that choose_split (hub_folder.h) finds in the repository's listing, and returns their paths.
-// If a Python script makes the data set, or the listing has no data file, takes the rows from the branch
-// refs/convert/parquet if it exists. (Only Hugging Face has this branch; it is not used for a `repo` with a revision.)
-// In this branch, the hub keeps rows as SUBSET/SPLIT/NNNN.parquet. Throws UserError like Snapshot and choose_split, and
-// when no file can be read as rows.
+// Fetches files of the branch refs/convert/parquet instead when this branch exists, and either a Python script makes
+// the data set or the listing has no data file. (Only Hugging Face has this branch; it is not used for a `repo` with a
+// revision.) In this branch, the hub keeps rows as SUBSET/SPLIT/NNNN.parquet. Throws UserError like Snapshot and
+// choose_split, and when no file can be read as rows.
 std::vector<std::filesystem::path> fetch_split(const HubSettings& settings, const RepoName& repo, const HubPart& part);
 
 }  // namespace fettle

@@ -6,8 +6,8 @@
 
 namespace fettle {
 
-// Returns the first key that an object in `text` has twice; "" when there is none. `value` is the parsed text, in which
-// only the last of equal keys is left.
+// Returns the first key that an object in `text` has twice; "" when there is none. `value` is the parsed text. Of equal
+// keys, `value` has only the last one.
 std::string repeated_key(const std::string& text, const nlohmann::ordered_json& value);
 
 }  // namespace fettle

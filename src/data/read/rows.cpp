@@ -159,7 +159,7 @@ class Reader {
     return take_({.line = line, .text = std::exchange(text, {})});
   }
 
-  // Appends a byte, unless the row is already too long. The length of the text then shows that the row was too long.
+  // Appends a byte, but stops at kLargestRow + 1 bytes. A text of this length shows that the row is too long.
   static void append(std::string& text, int byte) {
     if (text.size() <= kLargestRow) text += static_cast<char>(byte);
   }

@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kChunkBytes = size_t{256} << 10;
 constexpr size_t kAhead = size_t{64} << 20;
-// kAhead limits the bytes of rows that were read but not taken. A row counts as its text plus kRowBytes. A Parquet or
-// Arrow row has no text, and counts as kColumnsRowBytes.
+// kAhead limits the bytes of rows that were read but not taken. A row counts as the bytes of its text plus kRowBytes. A
+// Parquet or Arrow row has no text, and counts as kColumnsRowBytes.
 constexpr size_t kRowBytes = size_t{1} << 10, kColumnsRowBytes = size_t{16} << 10;
 
 // Some rows of one file. One thread works on all of them.

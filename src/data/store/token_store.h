@@ -6,7 +6,8 @@
 // - `rows`: one StoredRow per row;
 // - `classes`, only for labelled rows: the same number of f32 for each row; all NaN for a row without a label;
 // - `weights`, only if a row has weights: one f32 per token;
-// - `store.json`: the writer's `report`, the XXH3 hash of each file above, and a hash of this content.
+// - `store.json`: a description of the store, and the XXH3 hash of this description. The description has the writer's
+//   `report` and the XXH3 hash of each file above.
 // When the store is complete, a rename gives the folder its final name.
 #pragma once
 

@@ -7,15 +7,15 @@
 namespace fettle {
 
 // Loads a trained parameter from the adapter: LoRA weights, or a module of modules_to_save. run.lora has the adapter's
-// options. The array has a slice for every layer. A layer without LoRA weights gets a copy of another layer's weights;
-// the copy has no effect.
+// options. The array has a slice for every layer. A layer without LoRA weights gets a copy of another layer's weights,
+// but the forward pass ignores this copy.
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
 
 // Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.
-// PiSSA's initial A and B are also stored under the names start_array() (run/run.h), so that subtract_start() can
-// subtract their product from the base.
+// PiSSA's initial A and B are also stored under the names that start_array() (run/run.h) returns, so that
+// subtract_start() can subtract their product from the base.
 void start_adapter(Devices& devices, const Run& run, TrainState& state);
-// Subtracts scale * B A from the frozen weights, where A and B are PiSSA's initial A and B (start_array()).
+// Subtracts scale * B * A from the frozen weights, where A and B are PiSSA's initial A and B (start_array()).
 void subtract_start(Devices& devices, const Run& run, TrainState& state);
 
 }  // namespace fettle

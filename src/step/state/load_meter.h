@@ -12,8 +12,8 @@ namespace fettle {
 // Counts bytes and formats the progress line. The caller supplies the time.
 class LoadProgressText {
  public:
-  // If `live` is true, after() returns a line every 0.2 s, which replaces the previous line on the terminal. Otherwise,
-  // after() returns a line when 1/4, 2/4 and 3/4 of the bytes are loaded, but no line in the first 2 s.
+  // If `live` is true, after() returns a line every 0.2 s; each line replaces the previous one on the terminal.
+  // Otherwise, after() returns a line when 1/4, 2/4 and 3/4 of the bytes are loaded, but no line in the first 2 s.
   LoadProgressText(int64_t total, bool live) : total_(total), live_(live) {}
   // Counts `bytes` more, `seconds` after the start, and returns the line to show; "" when there is nothing to show.
   std::string after(int64_t bytes, double seconds);

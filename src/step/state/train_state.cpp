@@ -35,8 +35,7 @@ class BaseWeights {
     if (run.offload_param || run.offload_optimizer) devices.require_host_memory();
     if (!run.from_scratch) check_weights(repository, run.model);
   }
-  // Loads one parameter of the base, with adapters merged into it. The parameter's own dtype takes precedence over
-  // `otherwise`.
+  // Loads one parameter of the base, with adapters merged into it, in the dtype Run::dtype_of(param, otherwise).
   DeviceBuffer load(const Param& param, DType otherwise, bool metered = true) {
     const DType dtype = run_.dtype_of(param, otherwise);
     const Layout layout = param_layout(run_, param);
@@ -183,7 +182,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
       continue;
     }
     DeviceBuffer weight;
-    // An adapter of a language model has no classifier head.
+    // The adapter may belong to a language model and have no classifier head. The head is then loaded like the base.
     const bool given =
         adapter && !(param.of_classifier() && adapter->find(param.hf_name, AdapterPart::kSaved) == nullptr);
     if (!side_by_side.empty())
