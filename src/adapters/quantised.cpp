@@ -127,8 +127,8 @@ Tensor repeat_to(const Tensor& x, const Dims& dims) {
   return reshape(broadcast_to(reshape(x, from), to), dims);
 }
 
-// Dequantises nested absmax values, for all experts together. The codes stay quantised until the loop over blocks of
-// tokens (models/blocks/moe.h) reads an expert.
+// Dequantises nested absmax values, of all experts at once. The weights themselves stay codes; the loop over blocks of
+// tokens (models/blocks/moe.h) dequantises an expert's weights when it reads them.
 PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
   if (weight.format.nested) parts = {parts[0], nested_absmax(parts[1], parts[2], parts[3])};
   weight.format.nested = false;
@@ -158,7 +158,8 @@ std::optional<Quantisation> kept_format(const Model& model, const Param& param, 
   if (!param.stacked() || (param.role != Role::kLinear && !param.has_experts())) return std::nullopt;
   if (param.role == Role::kLinear && model.family->fan_in_fan_out) return std::nullopt;
   if (param.role == Role::kExpertsFused) {
-    // Gate and up of an expert may have their inputs in different orders, but the fused weight has one order for both.
+    // With any_order, gate and up of an expert may have their inputs in different orders. The fused weight has one
+    // order for both.
     const ExpertNames& names = model.config.experts;
     if (format.any_order || names.in_turns || model.config.expert_bias) return std::nullopt;
     if (names.in_first && !format.in_groups()) return std::nullopt;

@@ -302,7 +302,8 @@ struct ModelConfig {
     const bool turns = rope.rope_type == "longrope" || rope.rope_type == "dynamic";
     return turns ? rope.original_max_position_embeddings : 0;
   }
-  // Returns the numbers of key heads that the layers have, each with the name of its field in config.json.
+  // Returns the fields of config.json that state a number of key heads, as names and values. Gemma 4 has two such
+  // fields, all other families have one.
   std::vector<std::pair<const char*, int64_t>> key_heads() const;
   // Returns whether layers may read more than the residual stream, such as the keys and values of an earlier layer.
   bool links_layers() const { return gemma4.has_value(); }

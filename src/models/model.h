@@ -133,7 +133,7 @@ struct Forward {
   Tensor loads;
   // Computes the layer's quantised weights from their stored parts, and puts them into Layer::weights. The parts of
   // experts go into Layer::packed instead. If `after` is given, the program waits for its value before it computes the
-  // weights. The function then replaces `*after` by an equal value, which the layer must use. Null: no weights are
+  // weights. The function then replaces `*after` by a copy, and the layer must use the copy. Null: no weights are
   // quantised.
   std::function<void(Layer&, Tensor* after)> unpack;
 
@@ -141,9 +141,9 @@ struct Forward {
   // device. Null: all stacks are on the device.
   std::function<Tensor(const Param& param, const Tensor& slice)> fetch;
 
-  // A stage of a pipeline uses a copy of this Forward, `stage`, for some lines of the batch. The token arrays of the
-  // copy already have only these lines. For every other array [B, ...] with lines, enter_stage puts rows(array) [B',
-  // ...], the array with only these lines, into the copy. Null: no other array has lines.
+  // Each stage of a pipeline computes only some lines of the batch, with a copy of this Forward (`stage`). The token
+  // arrays of the copy already have only these lines. Other arrays [B, ...], such as those that `adapt` uses, still
+  // have all lines. enter_stage makes the copy use rows(array) [B', ...] instead. Null: there are no other arrays.
   using RowsOf = std::function<Tensor(const Tensor& array)>;
   std::function<void(Forward& stage, const RowsOf& rows)> enter_stage;
   // The lines consist of this many micro-batches, which pass through a pipeline: line r belongs to micro-batch

@@ -28,10 +28,10 @@ struct ModuleRule {
 // `file` is the config.json, for messages. Throws UserError for a regular expression that is not valid.
 ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file);
 
-// `tensor` has the weights of all experts of a layer. Returns the modules whose weights are its slice for `expert`. If
-// there are two modules, their weights are joined along the outputs. Examples, with {} for the expert's number:
-// "experts.{}.down_proj" for "experts.down_proj"; "experts.{}.gate_proj" and "experts.{}.up_proj" for
-// "experts.gate_up_proj". Returns an empty list for other tensors.
+// `tensor` is the name of a tensor with the weights of all experts of a layer. Returns the modules whose weights form
+// the tensor's slice for `expert`. If there are two modules, their weights are joined along the outputs. Examples, with
+// {} for the expert's number: "experts.{}.down_proj" for "experts.down_proj"; "experts.{}.gate_proj" and
+// "experts.{}.up_proj" for "experts.gate_up_proj". Returns an empty list for any other name.
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
 // Returns the layers in which covers(module) is true for all modules of the weight. If one tensor has the weights of

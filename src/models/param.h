@@ -14,7 +14,8 @@
 namespace fettle {
 
 // The initial values of a parameter that is not read from a checkpoint. kNormal: the standard deviation is
-// config.initializer_range. kUniformByFanIn: within +-1 / sqrt(its last dim), Kaiming's rule with a = sqrt(5).
+// config.initializer_range. kUniformByFanIn: uniform from -x to x for x = 1 / sqrt(last dim), Kaiming's rule with
+// a = sqrt(5).
 enum class Init { kNormal, kZeros, kOnes, kUniformByFanIn };
 
 // What a parameter does in the model.
@@ -95,7 +96,7 @@ std::string module_of(const std::string& name);
 // Returns the last part of a module's name: "q_proj" for "self_attn.q_proj".
 std::string last_part(const std::string& module);
 
-// Returns the shape of the program parameter and its axes: [L, ...] when stacked.
+// Return the shape and the axes of the program parameter: [L, ...] if it is stacked.
 Shape stacked_shape(const Param& param, DType dtype);
 LogicalAxes stacked_axes(const Param& param);
 

@@ -33,7 +33,7 @@ struct Quantisation {
   int64_t group = 0;
   int64_t block_rows = 1;  // only used for float8: the number of outputs in a block
   // Only used for groups4 and groups8. any_order: whether an input may be in any group. scales: the dtype of the
-  // scales, in which the product is computed.
+  // scales; (code - zero) * scale is computed in this dtype.
   bool any_order = false;
   DType scales = DType::kF16;
   bool inputs_first = false;  // groups4 and groups8 of experts: the weight is [E, in, out..], as for mxfp4

@@ -11,7 +11,7 @@
 namespace fettle {
 namespace {
 
-// The norm of a scaled gradient can be at most this many times the norm in the step before (Fira, arXiv:2410.01623).
+// From one step to the next, the norm of a scaled gradient may grow by at most this factor (Fira, arXiv:2410.01623).
 constexpr double kMostGrowth = 1.01;
 constexpr double kTiny = 1e-8;
 
@@ -91,8 +91,8 @@ Tensor norm_over(const Tensor& x, int64_t first) {
   return sqrt(reduce_sum(x * x, dims));
 }
 
-// Reshapes `factors` so that they broadcast to the weight. `factors` has the weight's dims whose indices are in `of`
-// (in groups, see Sides). The other dims get size 1.
+// Reshapes `factors` so that they broadcast to the weight. `of` lists groups of Sides: `factors` has only the dims in
+// these groups. The other dims get size 1.
 Tensor factors_of(const Tensor& factors, const OptimWeight& weight, const std::vector<std::vector<int64_t>>& of) {
   Dims dims(weight.shape.dims.size(), 1);
   for (const std::vector<int64_t>& some : of)

@@ -9,7 +9,8 @@
 
 namespace fettle {
 
-// Weights with fewer elements per layer, and all embeddings, have f32 state, as in Hugging Face's Trainer.
+// The smallest number of elements per layer for which a weight has 8-bit state. Smaller weights, and all embeddings,
+// have f32 state, as in Hugging Face's Trainer.
 constexpr int64_t kSmallestQuantized = 4096;
 bool is_quantized(const OptimWeight& weight);
 

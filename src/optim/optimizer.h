@@ -31,14 +31,14 @@ struct OptimWeight {
   bool embedding = false;  // a table whose rows are selected by ids
   bool bias = false;       // is added to the result of a linear layer, a convolution, experts or a norm
   int64_t head_rows = 0;   // number of rows of one head, in a query or key projection; 0 for other weights
-  bool low_rank = false;   // rules with UpdateRule::projects project the gradient of this weight if it is a matrix
+  bool low_rank = false;   // if true and the weight is a matrix, a rule that `projects` projects the weight's gradient
   uint32_t key = 0;        // selects the random numbers of the weight; the layers of a stack share it
 
   int64_t first_column() const { return shape.rank() - columns; }
   Dims stack_dims() const { return {shape.dims.begin(), shape.dims.begin() + stacked}; }
   Dims own_dims() const { return {shape.dims.begin() + stacked, shape.dims.end()}; }
-  // Returns whether a weight has rows, which are the dims between the stack and the columns. A weight without rows is a
-  // vector.
+  // Returns whether a weight is a matrix: between the dims of the stack and the columns, it has one or more dims that
+  // count rows. Otherwise, it is a vector.
   bool is_matrix() const { return first_column() > stacked; }
 };
 

@@ -38,13 +38,14 @@ std::vector<double> alibi_slopes(int64_t heads);
 // values are written to it from position f.cache->filled on, and a query sees the keys in the cache. If the cache
 // already has the new keys and values, k and v are null.
 //
-// Without a cache and sinks, and with keys and values of the same H, this is the composite "attention"
+// If there is neither a cache nor sinks, and if keys and values have the same H, this is the composite "attention"
 // (graph/composite.h). Its inputs are q, k, v, f.segments (with options.chunk: the numbers of the chunks) and, if there
 // is one, the window. Its attributes are the options: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0:
-// none, -1: not a constant, see the input). When T is larger than f.attention_block, the body processes queries in
-// blocks of that size and recomputes the scores in the backward pass, so that no [T, T] array exists (after Rabe &
-// Staats, "Self-attention does not need O(n^2) memory"). With f.remat.scores_again, it recomputes the scores for
-// smaller T, too. When a mesh axis splits the positions, the body is ring_attention() (ring_attention.h).
+// no window, -1: the window is not a constant; the input gives it). When T is larger than f.attention_block, the
+// body processes queries in blocks of that size and recomputes the scores in the backward pass, so that no [T, T] array
+// exists (after Rabe & Staats, "Self-attention does not need O(n^2) memory"). With f.remat.scores_again, it recomputes
+// the scores for smaller T, too. When a mesh axis splits the positions, the body is ring_attention()
+// (ring_attention.h).
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

@@ -33,7 +33,7 @@ Tensor balance_loss(const Forward& f) {
 
 Tensor moved_corrections(const Tensor& corrections, const std::vector<int64_t>& layers, const Tensor& loads_LE,
                          double rate) {
-  std::vector<Tensor> parts;  // each has layers with successive numbers
+  std::vector<Tensor> parts;  // each part has the loads of layers with successive numbers
   for (size_t begin = 0, end; begin < layers.size(); begin = end) {
     for (end = begin + 1; end < layers.size() && layers[end] == layers[end - 1] + 1;) ++end;
     parts.push_back(slice(loads_LE, 0, layers[begin], layers[end - 1] + 1));

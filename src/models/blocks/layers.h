@@ -37,7 +37,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& weight_D, double eps, double weig
                 const ShardingRules* rules = nullptr);
 // Returns (x - mean) / sqrt(variance + eps) * weight_D + bias_D, computed in f32. `bias_D` may be null.
 Tensor layer_norm(const Tensor& x, const Tensor& weight_D, const Tensor& bias_D, double eps);
-// Applies the norm of the config's kind, inside or outside of the layers. The weights are `name`.weight and, for
+// Applies a norm of the kind `config.norm`, inside or outside of the layers. The weights are `name`.weight and, for
 // LayerNorm, `name`.bias.
 Tensor norm(const ModelConfig& config, const Layer& layer, const std::string& name, const Tensor& x,
             const ShardingRules* rules = nullptr);

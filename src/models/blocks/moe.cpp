@@ -238,8 +238,8 @@ Routes route(Forward& f, const Layer& layer, const Tensor& x_nD, const Tensor& m
   return {concatenate(experts, -1), of_all};
 }
 
-// Blocks of tokens. All tokens of a block go to one expert. The loop over the blocks slices dim 0 of these arrays,
-// which counts the blocks. Then come 3 device dims.
+// Blocks of tokens. All tokens of a block go to one expert. Dim 0 of these arrays counts the blocks, and the loop over
+// the blocks takes one slice of dim 0 at a time. The next 3 dims are device dims.
 struct Blocks {
   Tensor tokens_Z;   // i32: token numbers of the block; n (the number of tokens) marks an unused place
   Tensor weights_Z;  // f32: routing weights of these tokens
@@ -308,8 +308,8 @@ Blocks make_blocks(const ModelConfig& c, const DeviceDims& devices, const Routes
           .count = count};
 }
 
-// Arranges the weights of all experts [E, O, I] as [4 device dims, R, O I / tp]. tp splits dim `split_dim` (1 or 2) of
-// the weights; 0 means that tp splits no dim.
+// Arranges the weights of all experts [E, O, I] as [4 device dims, R, O * I / tp]. tp splits dim `split_dim` (1 or 2)
+// of the weights; 0 means that tp splits no dim.
 Tensor rows_of_experts(const DeviceDims& devices, const Tensor& weight, int64_t split_dim) {
   const int64_t p = devices.size(2), t = devices.size(3), r = weight.dim(0) / p;
   if (split_dim == 0) {
@@ -347,8 +347,8 @@ class ExpertLinears {
   ExpertLinears(const Forward& f, const Layer& layer, const DeviceDims& devices)
       : f_(f), layer_(layer), devices_(devices) {}
 
-  // Returns the linear layer `module`, which is gate or up. tp splits its outputs. Gate and up share LoRA weights.
-  // `half` selects the rows of lora_B: 0 for the gate, 1 for up (0 if there is no gate).
+  // Returns the linear layer `module`, which is gate or up. tp splits its outputs. Gate and up have one lora_A and one
+  // lora_B in common. `half` selects the rows of lora_B: 0 for the gate, 1 for up (0 if there is no gate).
   ExpertLinear hidden(const std::string& module, int64_t half) const {
     const int64_t inner = f_.config.expert_size;
     ExpertLinear out{inner / devices_.size(3), f_.config.expert_in(), {}, {}, {}};
@@ -418,8 +418,8 @@ class ExpertLinears {
   Tensor rows(const std::string& name, int64_t split_dim) const {
     return rows_of_experts(devices_, part(name), split_dim);
   }
-  // Joins the two output dims of gate_up at `dim`, [F, 2] or [2, F]. Orders the result so that the share of each device
-  // of tp is contiguous.
+  // gate_up has two output dims in `x`, [F, 2] or [2, F]; `dim` is the index of the first. Joins the two dims, in an
+  // order in which each tp device's share is contiguous.
   Tensor outputs_by_device(const Tensor& x, int64_t dim) const {
     const int64_t t = devices_.size(3), inner = f_.config.expert_size;
     Dims joint = x.dims();

@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-// Adds a layer's router and experts. There is one parameter [L, E, ...] with all experts for each of gate, up and down,
-// or for each of gate_up and down.
+// Adds a layer's router and experts. For gate, up and down (or gate_up and down), there is one parameter [L, E, ...]
+// each, with the weights of all experts.
 void add_expert_params(ParamList& list, const ModelConfig& config);
 
 // Returns the mixture's result for x_BTD. The router reads `routed_BTD`, or x_BTD if `routed_BTD` is null. Adds the

@@ -29,7 +29,7 @@ Tensors split_parts(const Tensor& x, int64_t parts) {
   return out;
 }
 
-// Removes the 1-sized dim 0.
+// Removes dim 0, whose size is 1.
 Tensor without_first(const Tensor& x) {
   return reshape(x, Dims(x.dims().begin() + 1, x.dims().end()));
 }

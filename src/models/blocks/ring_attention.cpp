@@ -28,9 +28,9 @@ RingLayout lay_out(const Tensor& q_BTNH, const AttentionOptions& options, const 
   const int64_t t = q_BTNH.dim(1), local = t / n;
   // A query sees the keys of its own device and of `turns` devices before it.
   out.turns = options.causal && split.window > 0 ? std::min(n - 1, (split.window - 1 + local - 1) / local) : n - 1;
-  // Uses two chunks if each device then computes fewer scores. The unit is local^2 / 4 scores: those of one chunk of
-  // queries with one chunk of keys. A device computes 4 (turns + 1) units with contiguous positions, and 2n + 1 units
-  // with two chunks.
+  // Uses two chunks if each device then computes fewer scores. One unit is the local^2 / 4 scores of one chunk of
+  // queries with one chunk of keys. With contiguous positions, a device computes 4 (turns + 1) units; with two chunks,
+  // it computes 2n + 1 units.
   const bool two = options.causal && t % (2 * n) == 0 && 2 * n + 1 < 4 * (out.turns + 1);
   out.parts = two ? 2 : 1;
   if (two) out.turns = n - 1;

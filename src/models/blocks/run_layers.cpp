@@ -144,8 +144,8 @@ class Layers {
     const bool scores_again = f_.remat.scores_again;
     for (const Part& part : parts_of(f_, group)) {
       f_.remat.scores_again = scores_again && part.saves != Remat::kFull;
-      // In a period of several layers, each layer is an inner loop of one trip. The outer loop then saves only the
-      // values that the inner loops save.
+      // If a period has several layers, an inner loop with one iteration computes each of them. The outer loop then
+      // saves only the values that the inner loops save.
       const Remat outer = group.period == 1 || part.saves == Remat::kNone ? part.saves : Remat::kDots;
       const ScanBody body = [&](const Tensor& trip, const std::vector<Tensor>& carried,
                                 const std::vector<Tensor>& weights) {

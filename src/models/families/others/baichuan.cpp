@@ -10,8 +10,9 @@ namespace {
 
 constexpr int64_t kBaichuan1Vocabulary = 64000;
 
-// config.json does not say what these models compute; the published code does. Only the 7B models have
-// max_position_embeddings. Baichuan 1 and Baichuan 2 differ in vocab_size.
+// config.json has no fields for ALiBi and for the normalised head, so other fields must tell the models apart: only the
+// 7B models (without ALiBi) have max_position_embeddings, and only Baichuan 1 (without the normalised head) has a
+// vocab_size of 64000. The published code shows what each model computes.
 ModelConfig read_baichuan(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.fused_qkv = "W_pack";
