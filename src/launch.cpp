@@ -76,7 +76,8 @@ Started start(const LaunchOptions& options, const std::vector<std::string>& host
   internal_check(process >= 0, "launch: fork: {}", std::strerror(errno));
   if (process == 0) {
     dup2(in[0], 0);
-    setpgid(0, 0);  // makes a process group: Ctrl-C then reaches only this program, and kill() reaches the whole group
+    // Makes a new process group. Ctrl-C then reaches only `fettle launch`, and its kill() reaches the whole group.
+    setpgid(0, 0);
     std::vector<const char*> words{options.shell.c_str()};
     if (fs::path(options.shell).filename() == "ssh") words.insert(words.end(), std::begin(kSsh), std::end(kSsh));
     for (const char* word : {host.c_str(), command.c_str(), static_cast<const char*>(nullptr)}) words.push_back(word);

@@ -238,8 +238,8 @@ int render(const RenderOptions& options) {
   return static_cast<int>(failed ? ExitCode::kUser : ExitCode::kOk);
 }
 
-// Returns the place of the command in the program's arguments: the first word that is not a flag, because the flags
-// before it take no values. Returns argc when there is no such word.
+// Returns the index of the command in `argv`: the index of the first word that is not a flag. Flags before the command
+// take no values. Returns argc when there is no such word.
 int place_of_command(int argc, char** argv) {
   int at = 1;
   while (at < argc && argv[at][0] == '-') ++at;

@@ -139,8 +139,8 @@ const std::vector<WithoutEffect>& without_effect() {
       {"master_port"},
       {"fp8_backend", "`fp8` has one implementation"},
       {"fp8_enable_fsdp_float8_all_gather", "weights are gathered in the dtype of the computation"},
-      // Keys of KTransformers. For use_kt, the row above covers the value false; read_settings (settings_file.h) reads
-      // the value true.
+      // Keys of KTransformers. The row of use_kt, further above, covers all values except true. read_settings
+      // (settings_file.h) handles the value true.
       {"kt_cpu_activation"},
       {"kt_config"},
       {"kt_optimize_rule"},

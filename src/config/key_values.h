@@ -13,8 +13,8 @@ namespace fettle {
 
 struct Recipe;
 
-// A copy of a recipe's values. Stages read their own keys from here. So a new stage changes only its own files and the
-// table of keys.
+// A copy of a recipe's values. Stages read their own keys from here. To add a stage, only its own files and the table
+// of keys need changes.
 class KeyValues {
  public:
   KeyValues() = default;

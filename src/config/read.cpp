@@ -342,8 +342,8 @@ void read_file(Recipe& recipe, const std::filesystem::path& file) {
   reader.report();
 }
 
-// Returns the value of an override as YAML. For keys of type text, the value is the literal text, so that a
-// prompt may contain colons and quotes. Only the word null still means the default.
+// Returns the value of an override as YAML. For keys of type text, the value is the literal text, so that a prompt may
+// contain colons and quotes. The word null is an exception: it means the default for these keys, too.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
   bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);

@@ -51,7 +51,7 @@ struct Recipe {
   std::vector<std::string> layers_to_transform;  // numbers of the decoder layers that get an adapter; empty: all
   std::vector<std::string> target_parameters;    // expert parameters with an adapter, such as mlp.experts.gate_up_proj
   bool create_new_adapter = false;               // merge all of adapter_name_or_path, then start a new adapter
-  int64_t freeze_trainable_layers = 2;           // number of last decoder layers to train; negative: first ones
+  int64_t freeze_trainable_layers = 2;           // how many of the last decoder layers to train; negative: of the first
   bool use_llama_pro = false;                    // the trained decoder layers are spread evenly over the model
   std::vector<std::string> freeze_trainable_modules = {"all"};  // modules trained in those decoder layers
   std::vector<std::string> freeze_extra_modules;                // modules trained outside of the decoder layers
@@ -84,7 +84,7 @@ struct Recipe {
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
-  bool packing = false;  // several rows in one sequence, which do not attend to each other
+  bool packing = false;  // several rows share a sequence, but do not attend to each other
   bool train_on_prompt = false;
   bool mask_history = false;
   double val_size = 0;  // rows held out: below 1 a share, else a number
@@ -121,7 +121,7 @@ struct Recipe {
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
   bool use_adam_mini = false;
   bool use_apollo = false;
-  std::vector<std::string> apollo_target{"all"};  // parts of names of linear layers, or "all"
+  std::vector<std::string> apollo_target{"all"};  // texts that the names of linear layers contain, or "all"
   int64_t apollo_rank = 16;
   int64_t apollo_update_interval = 200;
   double apollo_scale = 32;
@@ -164,7 +164,7 @@ struct Recipe {
   std::string run_name;
   std::string project = "fettle";
   std::string logging_dir;
-  std::vector<std::string> eval_task = {"auto"};  // eval: one for all sets of eval_dataset, or one for each set
+  std::vector<std::string> eval_task = {"auto"};  // eval: one task for all sets of eval_dataset, or one per set
   std::string eval_base_model;                    // eval: a model folder to compare with
   std::string resume_from_checkpoint;             // empty: none; "true": the newest complete checkpoint; else a folder
 

@@ -16,7 +16,7 @@ namespace fettle {
 struct AssumedTarget {
   AssumedDevices devices;
   MeshAxes mesh;
-  bool mesh_is_auto = false;  // true: `mesh` has all devices on fsdp; a step has the same rows with every other mesh
+  bool mesh_is_auto = false;  // true: `mesh` has all devices on fsdp; every mesh gives a step the same number of rows
 };
 
 // The data that was read, and the batches that it gives. Stores only references.

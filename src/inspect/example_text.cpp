@@ -28,7 +28,7 @@ std::string format_example(const Example& example, const Tokenizer& tokenizer, b
       if (c == '\n')
         text += "⏎\n";
       else if (c != '\t' && (byte < 0x20 || byte == 0x7f))
-        text += fmt::format("\\x{:02x}", byte);  // control characters in a row must not reach the terminal
+        text += fmt::format("\\x{:02x}", byte);  // the text's control characters must not reach the terminal
       else
         text += c;
     }

@@ -12,8 +12,8 @@
 
 namespace fettle {
 
-// Formats the text of an example. Special tokens are visible, trained spans are marked, and line ends are shown as ⏎. A
-// trained span whose tokens have another weight than 1 begins with the weight: ⟦×0.5:text⟧.
+// Formats the text of an example. Special tokens are visible, trained spans are marked, and line ends are shown as ⏎.
+// If the tokens of a trained span have a weight other than 1, the span begins with the weight: ⟦×0.5:text⟧.
 std::string format_example(const Example& example, const Tokenizer& tokenizer, bool colour);
 
 // Formats one line about the example (its source, its length, and its label or number of trained tokens), followed by

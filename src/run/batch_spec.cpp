@@ -42,10 +42,10 @@ int64_t rows_per_device(const Recipe& recipe, BatchUse use) {
 
 namespace {
 
-// Returns how the sequences of a step share lines, which are the rows of a micro-batch's arrays.
+// Returns how the sequences of a step share lines. A line is one row of a micro-batch's arrays.
 Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t longest, BatchUse use) {
   // Some models use other rope frequencies for texts of more than rope_turn() tokens. The program only compares the
-  // length of the whole line with this limit. So when rows may exceed the limit, each row gets its own line.
+  // length of the whole line with this limit. If a sequence may exceed the limit, each sequence gets its own line.
   if (config.rope_turn() > 0 && longest > config.rope_turn()) return Lines::kOwn;
   if (stage.mixes_rows) return Lines::kShared;
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;

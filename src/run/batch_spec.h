@@ -19,8 +19,8 @@ struct Recipe;
 // Returns the number of devices that the rows of a batch are split over: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
 
-// Returns the mesh of a run with this purpose on `devices` devices. A run without training has no pipeline, because it
-// has no micro-batches, and only one stage would work at a time. The devices of pp then move to fsdp, or to dp if fsdp
+// Returns the mesh of a run with this purpose on `devices` devices. A run that does not train has no pipeline: it has
+// no micro-batches, so only one pipeline stage would work at a time. Its devices of pp move to fsdp, or to dp if fsdp
 // could not split the weights evenly. Throws UserError like make_mesh.
 MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size);
 

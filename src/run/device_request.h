@@ -7,8 +7,8 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns a request for `device_count` devices, else for as many as the recipe's mesh has, else for all devices. Throws
-// UserError when the recipe's `kernels` has an unknown name.
+// Returns a request for the number of devices that asked_devices() (assumed_devices.h) returns. If it returns nullopt,
+// requests all devices. Throws UserError when the recipe's `kernels` has an unknown name.
 DeviceRequest device_request(const Recipe& recipe);
 
 }  // namespace fettle

@@ -40,8 +40,8 @@ ModelFolders named_models(const Recipe& recipe);
 // weights; adapters are always fetched, because they are small. Throws UserError like Snapshot.
 ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelRepository::Weights weights);
 
-// Fetches the models and the rows that the recipe names, so that the user can copy them to machines without a network.
-// Writes their paths to `out`.
+// Fetches the models and the data sets that the recipe names, so that the user can copy them to machines without a
+// network. Writes the paths of their folders and files to `out`.
 void fetch_recipe(const Recipe& recipe, std::ostream& out);
 
 // Returns the model folder that `name` means, for commands that read no recipe. If `name` is a model on a hub, fetches

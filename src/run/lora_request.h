@@ -10,7 +10,7 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns the options for a new adapter, from the recipe. If `adapter` names the folder of an adapter that is trained
+// Returns the recipe's options for a new adapter. If `adapter` names the folder of an adapter that is trained
 // further or applied, returns that adapter's own options, with the recipe's lora_dropout. `added_targets` are modules
 // that a new adapter trains in addition to additional_target. LoraOptions::saved includes a classifier's head, because
 // the head is trained and saved in full. Throws UserError when keys contradict each other, and when a key names modules

@@ -44,13 +44,13 @@ std::optional<Quantisation> stored_format(const ModelConfig& config) {
   return config.float8 && config.float8->uniform ? std::optional(config.float8->format()) : std::nullopt;
 }
 
-// Returns the layers in which the checkpoint stores this weight in stored_format.
+// Returns the layers in which the checkpoint stores this weight in the format that stored_format() returns.
 std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& param) {
   return config.groups ? config.groups->covered_layers(param) : config.float8->covered_layers(param);
 }
 
-// Returns stored_format, or nullopt if the weights have another format on the device. They have another format if the
-// weights are random, if adapters are merged into them during loading, or if training or PiSSA changes base weights.
+// Returns stored_format(), or nullopt if the weights have another format on the device. They have another format if
+// they are random, if adapters are merged into them during loading, or if training or PiSSA changes base weights.
 // Weights of a checkpoint in 8-bit floats also have another format in three cases: quantization_bit is set; training
 // uses fp8, which rounds 16-bit weights to 8 bits itself; or the run compares with a ref_model, whose weights are
 // 16-bit floats.

@@ -35,7 +35,7 @@ struct GenerationSpec {
 
 // The settings of `eval`.
 struct EvalSpec {
-  std::vector<std::string> tasks;  // eval_task: one for all sets, or one per set; "auto": the set's columns decide
+  std::vector<std::string> tasks;  // eval_task: one task for all sets, or one per set; "auto": a set's columns decide
   std::string tasks_at;            // where `tasks` was set, for messages
   std::string base_model;          // eval_base_model; empty: none
   std::string base_model_at;
@@ -53,8 +53,8 @@ struct ExportSpec {
   std::string quantization_at;    // where `quantization` was set, for messages
 };
 
-// A checked recipe with its opened model folder. The folders that docs/map.md lists after `run` use the Request and
-// never the recipe. Copies share the recipe.
+// A checked recipe with its opened model folder. The folders of src that docs/map.md lists after `run` use the Request
+// and never the recipe. Copies share the recipe.
 class Request {
  public:
   // Fetches the models that the recipe names on a hub (hub_names.h). Throws UserError when a key that the command needs

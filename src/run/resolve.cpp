@@ -361,8 +361,8 @@ class Resolving {
     if (!run_.reference_adapted) std::erase_if(run_.reference, [](const Param& param) { return param.is_lora(); });
   }
 
-  // Chooses the memory of each parameter: host memory for the layers if offload_param is set, and for master weights if
-  // offload_optimizer is set. Comes after set_dtypes and set_reference, because the choice depends on their results.
+  // Moves parameters to host memory: the layers' parameters if offload_param is set, and master weights if
+  // offload_optimizer is set. Must come after set_dtypes and set_reference, because it reads their results.
   void place_params() {
     for (Param& param : run_.trained) param.trained = true;
     for (Param& param : run_.reference) param.trained = false;
@@ -457,7 +457,7 @@ class Resolving {
   const ModelConfigFile& config_;
   Purpose purpose_;
   bool trains_;
-  bool compares_;  // the run computes a loss that compares with a reference model
+  bool compares_;  // the run computes a loss that needs a reference model
   Run& run_;
 };
 

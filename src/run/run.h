@@ -59,7 +59,7 @@ struct OutputSpec {
   bool overwrite = false;
   std::string resume_from;       // empty: starts anew; "true": the newest checkpoint with a state; else a folder
   int64_t save_total_limit = 0;  // number of checkpoints to keep; 0: all
-  bool save_only_model = false;  // checkpoints without state, which cannot be resumed
+  bool save_only_model = false;  // checkpoints have no state, so runs cannot resume from them
   bool plot_loss = true;
   bool html_report = true;
   std::vector<std::string> report_to = {};  // names of trackers
@@ -134,7 +134,7 @@ struct Run {
   // weights or if steps move the parameter, because the base then lacks the parameter's values.
   bool keeps(const Param& param) const { return from_scratch || moves(param); }
   DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
-  int64_t count(const std::vector<Param>& params) const;  // number of elements; with `frozen`, also counts `quantised`
+  int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
   std::vector<int64_t> layers_of(const Param& param) const;

@@ -309,7 +309,7 @@ class AxolotlReader {
         mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
       }
     }
-    // Fettle always reads MXFP4 weights as 16-bit weights if they are trained or get adapters.
+    // Accepts `dequantize: true` for MXFP4: Fettle decodes MXFP4 weights when it trains them or computes with them.
     const YAML::Node kwargs = at("model_quantization_config_kwargs");
     if (text("model_quantization_config") == "Mxfp4Config" && kwargs.IsDefined() && kwargs.IsMap() &&
         kwargs["dequantize"].IsDefined() && bool_from_text(kwargs["dequantize"].as<std::string>("")) == true) {
@@ -319,8 +319,8 @@ class AxolotlReader {
     read_unfrozen();
   }
 
-  // Accepts `unfrozen_parameters` if it covers the whole text model: only the vision part of an image model is then
-  // frozen. Throws for other values.
+  // Accepts `unfrozen_parameters` if it covers the whole text model. Such a value freezes only the vision part of an
+  // image model. Throws for other values.
   void read_unfrozen() {
     const YAML::Node list = at("unfrozen_parameters");
     if (!list.IsDefined()) return;

@@ -174,7 +174,7 @@ class Set {
   }
 
   // Reads `type: TEMPLATE.FORM`, such as `chatml.intel`: the rows have the columns of a published data set. Returns
-  // false for other types. Columns that Fettle finds by itself need no entry.
+  // false for other types. If Fettle cannot detect the columns by itself, sets columns_ and entry_.
   bool read_preferences(const std::string& type) {
     const auto dot = type.find('.');
     const std::string style = type.substr(0, dot), form = dot == std::string::npos ? "" : type.substr(dot + 1);

@@ -26,8 +26,8 @@ struct Dialect {
 // "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file);
 
-// `list` is the content of a file of data sets of LLaMA-Factory v1. Returns each data set as JSON text, in the form of
-// an entry of dataset_info.json. Throws UserError, with "FILE:LINE: ", for a data set that cannot be read.
+// `list` is the content of a LLaMA-Factory v1 file that lists data sets. Returns each data set as JSON text, in the
+// form of an entry of dataset_info.json. Throws UserError, with "FILE:LINE: ", for a data set that cannot be read.
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file);
 
 }  // namespace fettle
