@@ -25,7 +25,7 @@ class Control {
   // {command: plan | data, words} -> {number}: starts the command. The next two functions take its number.
   nlohmann::ordered_json query(const nlohmann::ordered_json& asked);
   // {number} -> {running, code, out, err}: the command's state and its output. `out` is empty until the command ends;
-  // `err` has the text so far.
+  // `err` has what the command has written to standard error so far.
   nlohmann::ordered_json query_state(const nlohmann::ordered_json& asked);
   // {number} -> {ended}: asks the command to end; false when it is not running.
   nlohmann::ordered_json query_end(const nlohmann::ordered_json& asked);

@@ -14,7 +14,7 @@ namespace fettle {
 nlohmann::ordered_json recipe_form_json();
 
 // Returns the recipe of these key=value words as yaml. Adds `output_dir` if it is not empty. Throws UserError like
-// read_recipe, and for a word with a secret key, whose value would be lost.
+// read_recipe. Also throws UserError if a word sets a secret recipe key, because the yaml would not keep its value.
 std::string recipe_yaml(const std::vector<std::string>& words, const std::string& output_dir);
 
 }  // namespace fettle

@@ -54,7 +54,7 @@ class RunList {
     RunLog log;
     std::atomic<size_t> rows = 0;
   };
-  using Presences = std::vector<std::string>;  // names of Presence's files in a run's folder
+  using Presences = std::vector<std::string>;  // names of presence files (.fettle-*) in a run's folder
   void find(const std::string& path, int depth, std::map<std::string, Presences>& runs) const;
   void look_at(const std::string& name, const Presences& presences, Entry& entry);
   std::optional<Owner> live_owner(const std::string& path, const Presences& presences) const;

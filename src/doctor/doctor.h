@@ -14,9 +14,9 @@ struct DoctorOptions {
   bool json = false;
 };
 
-// Checks plugin, driver, libraries, devices, their memory, arithmetic and rates, a training step, and disks. A failed
-// check is shown with its remedy; checks that do not depend on it still run. Returns the exit code: 0, or the exit code
-// of DeviceError when a check found a fault.
+// Checks the plugin, the driver, the libraries, the devices (memory, arithmetic, rates), a training step, and the
+// disks. A failed check is shown with its remedy; checks that do not depend on it still run. Returns the exit code: 0,
+// or the exit code of DeviceError when a check found a fault.
 int run_doctor(const DeviceRequest& request, const DoctorOptions& options, std::ostream& out);
 
 }  // namespace fettle

@@ -76,8 +76,8 @@ std::string on_each(const Devices& devices) {
 
 Finding measure_products(Devices& devices, DType dtype) {
   const int64_t size = sizes_for(devices).matrix;
-  // Each device has one of these matrices, and repeatedly multiplies by this matrix. With zeros, the devices would need
-  // less power and run faster than in training.
+  // Each device has one of these matrices, and repeatedly multiplies by this matrix. The elements are random numbers:
+  // if they were zeros, the devices would need less power and run faster than in training.
   const HostArray x =
       trial_numbers({dtype, {devices.count(), size, size}}, 1, std::sqrt(3.0F / static_cast<float>(size)));
   const Partition own = over_devices(devices, 3);

@@ -42,7 +42,7 @@ bool same_origin(const std::string& a, const std::string& b);
 // Returns the address to which a redirect leads. Throws UserError when the new address is neither http nor https, and
 // when it is http but the old one is https.
 std::string redirect_target(const std::string& from, const std::string& location);
-// Returns the text in percent-encoding. Slashes stay as they are if `keep_slashes`.
+// Returns the text in percent-encoding. If `keep_slashes` is true, slashes are not encoded.
 std::string escaped(const std::string& text, bool keep_slashes);
 
 bool is_redirect(long status);
@@ -64,8 +64,8 @@ void prepare(CURL* easy, const HubSettings& settings, const std::string& url, in
 void take_header_line(HttpReply& reply, std::string_view line);
 
 // Calls `send` until its reply has a status that is not transient (is_transient), up to `attempts` times in all, and
-// returns the last reply. Pauses between the calls; a message announces a pause of more than 5 s after a transient
-// status. Also tries again after HttpFailure. Throws HttpFailure after the last attempt, and at once when the host
+// returns the last reply. Pauses between the calls. If a pause after a transient status is longer than 5 s, prints a
+// message. Also tries again after HttpFailure. Throws HttpFailure after the last attempt, and at once when the host
 // cannot be reached. After a signal, throws like InterruptScope::check.
 HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,
                      const std::function<HttpReply()>& send);

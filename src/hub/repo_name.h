@@ -24,8 +24,8 @@ struct RepoName {
 // check_revision refuses.
 std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 
-// Checks that `revision` can be the name of a branch or tag, or is a commit. Otherwise, throws UserError. This check is
-// needed because the revision becomes part of a path.
+// Throws UserError if `revision` cannot name a branch, a tag or a commit. This check is needed because the revision
+// becomes part of a path.
 void check_revision(const std::string& revision);
 
 // Returns whether `path`, which a server named, stays inside the folder that it is joined to. Also returns false

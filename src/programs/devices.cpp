@@ -22,9 +22,9 @@
 namespace fettle {
 namespace {
 
-// Returns how much memory of a device this program may take. The plugin takes one fraction for all devices, so the
-// device with the smallest possible fraction decides. Returns an unknown share (all members zero) when the request
-// names no share, or when the driver does not report the memory.
+// Returns how much memory this program may take on a device. The plugin takes one fraction for all devices, so the
+// device that allows the smallest fraction decides. Returns an unknown share (all members zero) when the request names
+// no share, when the plugin cannot run programs (Plugin::compiles_only), or when the driver does not report the memory.
 MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
   MemoryShare least;
   if (plugin.compiles_only() || request.memory_utilization == 0) return least;
@@ -189,8 +189,9 @@ bool Devices::on_host() const {
   return plugin_->vendor().staging == Staging::kHostMemory;
 }
 
-// With several processes, sets the time after which the plugin ends a process whose program hangs. Normally Fate ends
-// such a process earlier, and prints a table of all processes. So the plugin's time is 600 s longer than Fate's.
+// Returns the options for compiling the program. With several processes, they limit the time of one execution: after
+// this time, the plugin ends the process. Normally Fate ends a hanging process earlier, and prints a table of all
+// processes. So the plugin's time is 600 s longer than Fate's.
 CompileOptions Devices::options_of(const Program& program) const {
   CompileOptions options{.num_partitions = static_cast<int>(program.mesh().size())};
   if (run_ == nullptr || !plugin_->knows_timeouts()) return options;
@@ -261,8 +262,8 @@ Executable Devices::compile(const Program& program, const std::string& text) {
     return cache_ ? cache_->compile_again(client_, text, signature_of(program), options)
                   : client_.compile(text, signature_of(program), options);
   } catch (const DeviceError& error) {
-    // Plugins older than 2026 have pinned host memory, but lack the op that moves arrays there or support it on one
-    // device only.
+    // Plugins from before 2026 have pinned host memory, but they lack the op that moves arrays there, or support this
+    // op only with one device.
     const std::string text_of_error = error.what();
     if (text_of_error.find("annotate_device_placement") != std::string::npos) throw no_host_memory(client_);
     for (const auto& [flag, value] : options.env) {

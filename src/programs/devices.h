@@ -57,9 +57,9 @@ class Devices {
 
   // Throws UserError when the plugin does not support arrays in host memory.
   void require_host_memory() const;
-  // Compiles the program, or reads it from the compile cache. Throws like Client::compile, and UserError when the
-  // plugin does not support arrays in host memory that the program needs, or when the other processes have another
-  // program.
+  // Compiles the program, or reads it from the compile cache. Throws like Client::compile. Also throws UserError when
+  // the program needs arrays in host memory and the plugin does not support them, or when the processes compile
+  // different programs.
   Executable compile(const Program& program);
   // Returns the compiler's count of the program's memory. Reads it from the compile cache if the program is there.
   // Otherwise compiles the program and keeps the result for the next compile() of the same program.

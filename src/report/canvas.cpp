@@ -15,7 +15,8 @@ namespace {
 
 constexpr double kScale = 2;
 
-// cairo numbers the surfaces of a process. Removing the number makes files reproducible.
+// Replaces the ids "surface1", "surface2", ... in the SVG text. cairo counts the surfaces of a process for these ids,
+// so with them the same picture would give different files.
 std::string without_surface_number(const std::string& svg) {
   static const Pattern kNumbered("\"surface[0-9]+\"");
   return kNumbered.replace_all(svg, "\"plot\"");

@@ -145,8 +145,8 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
   if (compute != DType::kF32) ways.push_back(DType::kF32);
   double best = 0;
   for (const DType dtype : ways) {
-    // Only large matrices keep many cores busy, but they take long on few cores. So the size grows until one product
-    // takes 4 ms.
+    // Only products of large matrices keep many cores busy, but with few cores such products take long. So the size
+    // grows until one product takes more than 4 ms.
     for (int64_t n : {512, 1024, 2048}) {
       const double seconds = seconds_of(n, dtype);
       best = std::max(best, 2.0 * static_cast<double>(n * n * n) / seconds);

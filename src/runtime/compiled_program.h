@@ -22,7 +22,7 @@ struct MemoryStats {
   int64_t alias = 0;  // outputs that reuse the memory of donated arguments; included in `argument` and in `output`
   int64_t temp = 0;
   int64_t code = 0;
-  int64_t host_argument = 0;  // like the members above, in pinned host memory
+  int64_t host_argument = 0;  // host_*: like the members above, but for pinned host memory
   int64_t host_output = 0;
   int64_t host_alias = 0;
   int64_t host_temp = 0;

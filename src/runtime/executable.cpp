@@ -85,7 +85,7 @@ Executable::Executable(std::shared_ptr<const ClientHandle> client, PJRT_LoadedEx
 }
 
 Executable::~Executable() {
-  latest_.reset();  // waits for the latest execution, or leaves that to the destructor of its last output
+  latest_.reset();  // waits for the latest execution, except when output buffers still share `latest_`
   if (loaded_ == nullptr) return;
   PJRT_ARGS(PJRT_LoadedExecutable_Destroy_Args, args);
   args.executable = loaded_;
@@ -151,8 +151,8 @@ std::vector<DeviceBuffer> Executable::run(const std::vector<DeviceBuffer*>& argu
   PJRT_ARGS(PJRT_ExecuteOptions, options);
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
-  // Several processes need equal launch ids. The ids are equal, because all processes launch the same programs in the
-  // same order.
+  // A launch must have the same id in all processes. Each process counts its launches. All processes launch the same
+  // programs in the same order, so the ids are equal.
   if (client_->local_count < static_cast<int>(client_->devices.size())) options.launch_id = ++client_->launches;
   PJRT_ARGS(PJRT_LoadedExecutable_Execute_Args, args);
   args.executable = loaded_;

@@ -48,7 +48,8 @@ struct ClientHandle {
 
 // One execution of a program. The output buffers share this object. The Executable also shares it until the next run().
 // The destructor waits until the execution has ended, so the client outlives the execution. This wait also limits the
-// number of queued executions: run() releases the previous Launch, and waits if no output buffer shares it any more.
+// number of queued executions: run() releases the previous Launch. If no output buffer shares that Launch any more,
+// run() then waits for its end.
 class Launch {
  public:
   Launch(std::shared_ptr<const ClientHandle> client, std::vector<PJRT_Event*> events)

@@ -19,7 +19,7 @@ HttpReply post_again(const HubSettings& settings, const std::string& url, const 
 // repository ORG/NAME"), and the message says what the user can do.
 void expect_done(const HubSettings& settings, const HttpReply& reply, const std::string& what);
 
-// Returns the JSON object of a reply. Throws like expect_done, and UserError when the body is something else.
+// Returns the JSON object of a reply. Throws like expect_done. Also throws UserError when the body is no JSON object.
 nlohmann::json object_of(const HubSettings& settings, const HttpReply& reply, const std::string& what);
 
 // Sends `count` bytes of the file from `begin` on, by PUT. Calls `sent` with the number of bytes sent so far. Tries

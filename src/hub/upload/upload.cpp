@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr size_t kSample = 512;      // first bytes of each file, from which the hub decides how to store it
+constexpr size_t kSample = 512;      // the hub reads the first kSample bytes of a file to decide how to store the file
 constexpr size_t kInOneCall = 256;   // files in one request
 constexpr int kCommitSeconds = 300;  // the hub may need this long for a commit
 
@@ -52,8 +52,8 @@ void make_repo(const HubSettings& settings, const Upload& upload) {
   if (slash != std::string::npos) request["organization"] = id.substr(0, slash);
   const HttpReply reply = post_again(settings, settings.endpoint + "/api/repos/create", {request.dump()});
   if (reply.status == 409) return;  // the repository exists
-  // A token that may write to this repository may lack the right to make repositories. So the refusal does not matter
-  // if the repository exists.
+  // The token may lack the right to make repositories, but have the right to write to this one. So a refusal to make
+  // the repository does not matter if the repository exists.
   if (reply.status == 401 || reply.status == 402 || reply.status == 403)
     if (http_get(settings, fmt::format("{}/api/models/{}", settings.endpoint, id), 1).status == 200) return;
   object_of(settings, reply, "making the repository " + id);

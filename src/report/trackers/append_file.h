@@ -8,8 +8,8 @@ namespace fettle {
 
 class AppendFile {
  public:
-  // Makes the file and its folders. Throws UserError when the file exists, and UserError or DoesNotFit when it cannot
-  // be made.
+  // Makes the file and its folders. Throws UserError when the file already exists. Throws UserError or DoesNotFit when
+  // it cannot be made.
   explicit AppendFile(std::filesystem::path file);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

@@ -75,8 +75,8 @@ class Mlflow : public Tracker {
                           {"step", figures.step}});
   }
 
-  // The first call opens the run on the server. The constructor does not, because the server may be down when training
-  // starts.
+  // The first call opens the run on the server. The constructor does not open it, because the server may be down when
+  // training starts.
   void flush() override {
     open();
     while (!waiting_.empty()) {

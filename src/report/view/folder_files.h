@@ -41,8 +41,8 @@ struct FolderEntry {
 };
 
 // The root may be reached by a link. Links below the root are not followed. So nothing outside of the root is read,
-// even if somebody replaces a folder by a link at the same moment. Paths are relative to the root. A path with an empty
-// part, "." or ".." does not exist here.
+// even if somebody replaces a folder by a link at the same moment. Paths are relative to the root. A path counts as
+// missing if one of its parts is empty, "." or "..".
 class FolderFiles {
  public:
   // Throws UserError when `root` is not a folder that can be read.

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr int64_t kShownRows = 4;
-constexpr size_t kShownTokens = 1200;  // tokens that are shown of a row
+constexpr size_t kShownTokens = 1200;  // of each row, at most the first kShownTokens tokens are shown
 
 // Returns the text of an example as pieces: [{text, trained}].
 ordered_json pieces_json(const Example& example, const Tokenizer& tokenizer) {

@@ -113,7 +113,8 @@ ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) 
   if (place.size == 1) return place;
   place.address = find_address(launcher, variable, place);
   place.port = kPort;
-  // The launchers give different ports to different runs on the same hosts.
+  // Launchers give different ports to different runs on the same hosts. The store's port is made from the launcher's
+  // port, so that it also differs between these runs.
   if (has(launcher.port))
     place.port = (read_number(launcher, variable, launcher.port, 1, 65535) + 2 - 1024) % 64512 + 1024;
   if (!variable("FETTLE_STORE_PORT").empty())

@@ -68,7 +68,7 @@ PJRT_Error* put_for_plugin(PJRT_KeyValuePutCallback_Args* args) {
 }  // namespace
 
 void offer_store(Rendezvous& run, PJRT_Client_Create_Args& args) {
-  // Without all three callbacks the plugin ignores the store.
+  // The plugin ignores the store unless all three callbacks are set.
   args.kv_get_callback = get_for_plugin;
   args.kv_get_user_arg = &run;
   args.kv_try_get_callback = try_get_for_plugin;

@@ -1,5 +1,5 @@
 // Defines open_pmix_store, which loads the PMIx store. Fettle starts without the PMIx library. A run loads the library
-// only if a launcher with PMIx started it.
+// only if a launcher with PMIx started the run.
 #pragma once
 
 #include <memory>

@@ -32,7 +32,7 @@ class Rendezvous {
   int rank() const { return place_.rank; }
   int size() const { return place_.size; }
   const std::string& host(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
-  // Returns whether both processes run on the same host: on hosts with the same name and the same boot id.
+  // Returns whether both processes run on the same host: whether their hosts' names and boot ids are equal.
   bool same_host(int rank, int other) const {
     return machines_[static_cast<size_t>(rank)] == machines_[static_cast<size_t>(other)];
   }

@@ -19,7 +19,8 @@ class Store {
   // Sets the value of a key. Only one process may put a given key; a later value replaces the earlier one.
   virtual void put(const std::string& key, const std::string& value) = 0;
   // Returns the value of the key; nullopt when no process has put the key yet. `owner` is the rank of the process that
-  // puts the key, or kAnyone. With PMIx, only that process is asked; Redis ignores `owner`.
+  // puts the key, or kAnyone. With PMIx, only the process `owner` is asked, or all processes for kAnyone. Redis ignores
+  // `owner`.
   virtual std::optional<std::string> try_get(const std::string& key, int owner = kAnyone) = 0;
   // Ends all processes of the run with this exit code, if the launcher can do that; otherwise returns.
   virtual void end_job(int exit_code, const std::string& message) {

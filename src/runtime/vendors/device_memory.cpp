@@ -19,8 +19,8 @@ class DriverCall {
   int (*call_)(Arguments...);
 };
 
-// Reads the total and free memory of each device. Reading needs a context on the device, which is released afterwards.
-// The plugin makes its own context.
+// Reads the total and free memory of each device. Reading needs a context on the device. This function releases the
+// context afterwards. The plugin makes its own context.
 std::vector<DriverMemory> cuda_memory(void* library) {
   const DriverCall<unsigned> init(library, "cuInit");
   const DriverCall<int*> count_devices(library, "cuDeviceGetCount");

@@ -84,7 +84,8 @@ fs::path find_by_name(const std::string& name) {
   for (const fs::path& folder : search_folders()) {
     std::vector<fs::path> files = shared_objects(wheel_folder(folder, name), "plugin");
     if (!files.empty()) return files.front();
-    if (folder.filename().string().ends_with("-packages")) continue;  // other modules of Python have such names too
+    // In Python's package folders, files of other modules may contain the vendor's name.
+    if (folder.filename().string().ends_with("-packages")) continue;
     files = shared_objects(folder / name, "plugin");
     if (files.empty()) files = shared_objects(folder / name, "");
     if (files.empty()) files = shared_objects(folder, name);

@@ -22,8 +22,8 @@ struct Chip {
   int threads_per_warp = 32;
 };
 
-// One device with figures from the maker's data sheet. (A card whose two dies appear as two devices counts as two.)
-// Rates are for dense products that accumulate in f32; link rates are for one direction. 1 GB is 1e9 bytes.
+// One device with figures from the maker's data sheet. (If a card's two dies appear as two devices, each die is one
+// device.) Rates are for dense products that accumulate in f32; link rates are for one direction. 1 GB is 1e9 bytes.
 struct Target {
   std::string name;          // as users write it: "mi300x"
   std::string title;         // "AMD Instinct MI300X"
