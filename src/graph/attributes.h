@@ -38,7 +38,7 @@ enum class Remat : uint8_t {
 enum class Direction : uint8_t { kEQ, kNE, kGE, kGT, kLE, kLT };
 enum class ReduceKind : uint8_t { kAdd, kMaximum, kMinimum, kAnd, kOr };
 
-struct ResultShape {  // attributes of the op parameter
+struct ResultShape {  // attributes of the op `parameter`
   Shape shape;
 };
 struct ConstantValue {

@@ -29,8 +29,8 @@ struct CompositeSite {
 // only the gradient reads (such as attention's log-sum-exp). This function does not return those.
 using Kernel = std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)>;
 
-// Returns the kernel for a composite, or nullopt, which inlines the body. Called while the program is built, once for
-// each use of the composite.
+// Returns the kernel for a composite. If it returns nullopt, the body is inlined. Called while the program is built,
+// once for each use of the composite.
 using ChooseKernel = std::function<std::optional<Kernel>(const CompositeSite& site)>;
 
 // The mesh of a program under construction, and the choice of kernels for its composites. The program's outermost block

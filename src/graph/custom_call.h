@@ -26,7 +26,7 @@ using NamedAttributes = std::map<std::string, AttributeValue>;
 
 // The cost of one execution of a call. The kernel states it, because the compiler cannot know it.
 struct CallCost {
-  int64_t flops = 0;      // floating-point operations over all devices, without masked blocks that the kernel skips
+  int64_t flops = 0;      // floating-point operations over all devices; masked blocks that are skipped do not count
   int64_t bytes = 0;      // bytes read and written over all devices
   int64_t workspace = 0;  // bytes of scratch memory on each device, beyond operands and results
   // The rate that the kernel reaches, in percent of the device's rate for products of the first operand's dtype. The

@@ -171,7 +171,7 @@ struct OpRow {
   bool view = false;                // on one device, the result has the operand's elements in the same order
   Accumulate accumulate = nullptr;  // null: computes sum + result, with the result converted to f32
   Shrink shrink = nullptr;          // null: if one result is live, pruning keeps all results
-  Late late = nullptr;              // null: printed in its own place
+  Late late = nullptr;              // null: the node is printed in its own place
 };
 
 const OpRow& op_row(Op op);

@@ -61,8 +61,8 @@ class Printer {
   void nodes(const Block& block, ValueNames& names, Later later = {});
 
   std::string fresh();  // returns a new name: "%7"
-  // Names the node's results, if they have no names yet, and returns the text before " = ": "%7", "%7:2". A spelling
-  // function that names further values calls this first, so that the results get the lower numbers.
+  // Names the node's results, if they have no names yet, and returns the text before " = ": "%7", "%7:2". A Spell
+  // function (op_table.h) that names further values calls this first, so that the results get the lower numbers.
   std::string name_results(NodeText& node);
   void name_result(NodeText& node, const std::string& name) { node.names[{node.id, 0}] = name; }
   // Prints one line.
@@ -85,9 +85,9 @@ class Printer {
   int64_t next_ = 0;
 };
 
-// Returns whether a node that is printed late reads a result of node number `value` as its first operand. If so, and if
-// `value` is the input of a loop's body that stands for a slice of one of the xs, the op that cuts out this slice is
-// also printed late.
+// Returns whether a result of node number `value` is the first operand of a node that is printed late (Late in
+// op_table.h). If the node is an input of a loop's body and stands for a slice of one of the xs, the op that cuts out
+// the slice is then printed late, too.
 bool is_read_late(const Block& block, int32_t value);
 
 }  // namespace fettle

@@ -16,9 +16,9 @@ bool reads_slices(const Node& node) {
   return node.op == Op::kCustomCall && node.get<Call>()->reads_slices;
 }
 
-// Returns the values of the body that calls can read in place: slices of xs, and views of such slices. If anything
-// other than these calls and views reads a slice, the slice and its views are left out. The map gives, for each value,
-// the number of the loop's operand from which the slice is cut.
+// Returns the values of the body that a call can read in place: slices of xs, and views of such slices. Leaves out a
+// slice and its views if anything other than such calls and views reads them. Maps each value to the number of the
+// loop's operand from which the slice is cut.
 std::map<ValueId, int64_t> readable_slices(const Loop& loop) {
   const Block& body = *loop.body;
   std::map<ValueId, int64_t> slices;
@@ -46,8 +46,8 @@ class Copy {
  public:
   explicit Copy(const Block& block) : from_(block), to_(std::make_shared<Block>()) {}
 
-  // Replaces the body of the loop `node` by a copy of the body. The stacks that calls in the copy read become further
-  // operands of `node`.
+  // Replaces the body of the loop `node` by a copy of the body. Each stack that a call in the copy reads becomes a
+  // further operand of `node`.
   static void copy_body(Node& node) {
     Loop loop = *node.loop();
     Copy copy(*loop.body);
@@ -123,7 +123,7 @@ class Copy {
   const Block& from_;
   std::shared_ptr<Block> to_;
   Node* loop_ = nullptr;               // the loop whose body is copied; null for the outermost block
-  std::map<ValueId, int64_t> slices_;  // values of the body that calls read in place (readable_slices)
+  std::map<ValueId, int64_t> slices_;  // values of the body that a call reads in place (readable_slices)
   std::map<int64_t, Tensor> stacks_;   // the body's new inputs: whole stacks, by the number of the loop's operand
   std::map<ValueId, Tensor> copied_;   // the copy of each value
 };

@@ -14,7 +14,7 @@ namespace fettle {
 struct AttentionSite {
   Shape q, k;                                  // global: [B, T, N, H] and [B, T, K, H]; v is like k
   Partition split_q, split_k, split_segments;  // one entry per dim
-  Partition split_sums;                        // how arrays [B, N, T] are split, such as the log-sum-exp
+  Partition split_sums;                        // how arrays [B, N, T] (such as the log-sum-exp) are split
   Shape q_shard, k_shard;                      // one device's part
   int64_t devices = 1;                         // number of devices that compute different parts
   double scale = 1, softcap = 0;

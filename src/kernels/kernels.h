@@ -24,9 +24,9 @@ struct KernelRow {
   std::string_view platform;   // Vendor::name: "cpu"
   // Returns the kernel if it supports the site's dtypes, shapes and partitions; else nullopt.
   std::optional<Kernel> (*build)(const CompositeSite& site);
-  // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/. The
-  // comment of a function that has no measurements says that there are none. Null: the kernel is always faster. Checks
-  // (kernels/check.h) do not call this function: they run the kernel at all shapes.
+  // Returns whether the kernel is faster than the body at these shapes, according to measurements in benchmarks/. A
+  // function without measurements says so in its comment. Null: the kernel is always faster. Checks (kernels/check.h)
+  // do not call this function: they run the kernel at all shapes.
   bool (*pays)(const CompositeSite& site);
   // Registers the kernel's custom calls with the plugin. Null: the plugin itself provides them.
   void (*register_handlers)(const Plugin& plugin);

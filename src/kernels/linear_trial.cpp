@@ -11,7 +11,8 @@ namespace {
 constexpr int64_t kPositions = 70, kIn = 51, kOut = 83, kRank = 5;
 constexpr double kScale = 2;
 
-// Computes y = x w^T, dx = dy w and dw = dy^T x; with a transposed weight y = x w, dx = dy w^T, dw = x^T dy.
+// Computes y = x * w^T, dx = dy * w and dw = dy^T * x. With a transposed weight, computes y = x * w, dx = dy * w^T and
+// dw = x^T * dy.
 std::vector<std::vector<double>> define_linear(const std::vector<TrialInput>& inputs, bool transposed) {
   const std::vector<double> x = doubles(inputs[0].value), w = doubles(inputs[1].value), dy = doubles(inputs[2].value);
   std::vector<double> y(dy.size()), dx(x.size()), dw(w.size());
@@ -48,8 +49,8 @@ Trial linear_trial(const MeshAxes& mesh, DType dtype, bool transposed, double bo
   return out;
 }
 
-// Adds the low-rank part to the results of define_linear: y += scale x a^T b^T, and its gradients. Returns y, dx, da
-// and db, without dw.
+// Calls define_linear, then adds the low-rank part, scale * x * a^T * b^T, to y, and the gradient of this part to dx.
+// Returns y, dx, da and db, but not dw.
 std::vector<std::vector<double>> define_lora(const std::vector<TrialInput>& inputs, bool transposed) {
   std::vector<std::vector<double>> out = define_linear(inputs, transposed);
   out.pop_back();

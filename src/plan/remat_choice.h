@@ -24,7 +24,7 @@ struct RematCandidate {
 };
 
 struct RematChoice {
-  std::vector<RematCandidate> candidates;  // first the candidate that recomputes the least
+  std::vector<RematCandidate> candidates;  // the candidate that recomputes the least comes first
   size_t taken = 0;
   StepRoom room;
   const std::string& policy() const { return candidates[taken].policy; }

@@ -303,7 +303,8 @@ class ReverseLoop {
   int32_t copy_end_ = 0;
   std::set<ValueId> needed_inputs_, saved_;  // values of G
   std::map<ValueId, Tensor> replacement_;    // maps a saved value of the copy to the input of G that replaces it
-  std::vector<std::pair<Tensor, int32_t>> residuals_;  // an input of G, and the number of N's result that it gets
+  // An input of G, and the number of the result of N that this input gets.
+  std::vector<std::pair<Tensor, int32_t>> residuals_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Defines the op table's row for collective_permute. The op is printed in sdy.manual_computation, so that the compiler
-// moves shards in this way and no other.
+// moves the shards exactly as the op's pairs of source and target say.
 #include <array>
 #include <set>
 

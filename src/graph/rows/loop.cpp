@@ -53,9 +53,10 @@ double loop_flops(const Node& node) {
   return static_cast<double>(node.get<Loop>().trips) * count_flops(*node.get<Loop>().body);
 }
 
+// Flags for the parts of a loop that are needed.
 struct BodyNeeds {
-  std::vector<bool> outputs;   // outputs of the body, which are the results of the node
-  std::vector<bool> operands;  // operands of the node; the inputs of the body are the index, then these
+  std::vector<bool> outputs;   // output i of the body, and result i of the node
+  std::vector<bool> operands;  // operand i of the node, and input i + 1 of the body (input 0 is the index)
   LiveValues live;             // values of the body
 };
 

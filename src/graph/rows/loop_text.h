@@ -1,4 +1,4 @@
-// Declares the functions that spell scan. They have their own files because of their length.
+// Declares the functions that print scan. They have their own files because of their length.
 #pragma once
 
 #include "graph/rows/rows.h"
@@ -6,7 +6,7 @@
 namespace fettle::rows {
 
 std::string loop_text(NodeText& node, Printer& printer);
-// Spells a scan over the devices of a mesh axis (Loop::axis) as sdy.manual_computation.
+// Prints a scan over the devices of a mesh axis (Loop::axis) as an sdy.manual_computation.
 std::string parallel_loop_text(NodeText& node, Printer& printer);
 
 }  // namespace fettle::rows

@@ -34,8 +34,8 @@ Tensors broadcast_vjp(const VjpArgs& a) {
     if (at == dims.end() || (x(a).dims()[at - dims.begin()] == 1 && ct(a).dims()[i] != 1)) summed.push_back(i);
   }
   Tensor grad = summed.empty() ? ct(a) : reduce_sum(ct(a), summed);
-  // The remaining dims are in the order of the result. The operand has them in another order only if `dims` is not
-  // increasing.
+  // `grad` has the remaining dims in the order of the result. If `dims` is not increasing, the operand has them in
+  // another order, so they are transposed.
   Dims kept_dims, permutation;
   for (int64_t d : dims)
     if (std::find(summed.begin(), summed.end(), d) == summed.end()) kept_dims.push_back(d);

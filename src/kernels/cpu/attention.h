@@ -19,7 +19,7 @@ struct AttentionProblem {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kF32;  // dtype of q, k, v, o and their gradients: f32 or bf16
   bool causal = true;
-  int64_t window = 0;  // number of keys that a query sees, including its own; 0: no limit. Only with `causal`
+  int64_t window = 0;  // number of keys that a query sees, including its own; 0: no limit. A limit requires `causal`
   float scale = 1, softcap = 0;
   const float* slopes = nullptr;                        // [N], or null
   const int32_t* segments = nullptr;                    // [B, T]

@@ -18,7 +18,8 @@ int64_t part_count(const AttentionProblem& p, const PackedSizes& s) {
   return std::clamp<int64_t>(wanted, 1, s.blocks);
 }
 
-// The layout of the workspace. Arrays per head are [B, N, ...], arrays per key head [B, K, ...]. Sizes count Words.
+// The layout of the workspace. An array per head has the dims [B, N, ...]. An array per key head has the dims
+// [B, K, ...]. Sizes count Words.
 class Workspace {
  public:
   Workspace(const AttentionProblem& p, const PackedSizes& s, Word* base)

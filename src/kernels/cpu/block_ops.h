@@ -51,8 +51,8 @@ struct BlockOps {
 
   // Packs `rows` x `width` elements as padded_rows x row_words words. The elements are f32 or bf16 (with pairs only
   // bf16), and their rows lie `stride` elements apart. pack_across packs for a contraction along the width. pack_down
-  // packs for a contraction along the rows. With pairs, pack_down makes one row of words from two source rows:
-  // padded_rows is even, and padded_rows / 2 rows are written.
+  // packs for a contraction along the rows. With pairs, pack_down makes one row of words from two source rows, so it
+  // writes only padded_rows / 2 rows (padded_rows is even).
   void (*pack_across)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
                       int64_t row_words, Word* to);
   void (*pack_down)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t padded_rows,
@@ -61,8 +61,8 @@ struct BlockOps {
   // has one row of `row_words` words (a multiple of 16) for each word along the width. An odd width is padded.
   void (*pack_turned)(const void* from, DType dtype, int64_t stride, int64_t rows, int64_t width, int64_t row_words,
                       Word* to);
-  // Computes c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], k in words. a(m, k) is a[m * a_row + k],
-  // or a[k * a_row + m] when `a_transposed`. n is a multiple of 16.
+  // Computes c[m][n] = (accumulate ? c : 0) + sum over k of a(m, k) * b[k][n], where k counts words. a(m, k) is
+  // a[m * a_row + k], or a[k * a_row + m] when `a_transposed`. n is a multiple of 16.
   void (*product)(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
                   int64_t b_row, float* c, int64_t c_row, bool accumulate);
 

@@ -23,8 +23,8 @@ std::optional<Kernel> rope_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
 
-// Returns true for 64 positions or more, over all rows of the batch, on CPUs with AVX2. The number 64 is taken from
-// linear_pays(); it was not measured for these kernels.
+// Returns true if all rows of the batch together have 64 positions or more, and the CPU has AVX2. The number 64 is
+// taken from linear_pays(); it was not measured for these kernels.
 bool rows_pay(const CompositeSite& site);
 
 inline constexpr const char* kGatedKernel = "cpu_gated/1";

@@ -17,7 +17,7 @@ struct NormRows {
   DType dtype;
   int64_t rows, width;
   const void* x;
-  const float* weight;  // [width]; it is 1 + w for norms that compute x (1 + w)
+  const float* weight;  // [width]; it is 1 + w for norms that compute x * (1 + w)
 };
 
 // Rotary embedding. The first 2 * half dims of each head are rotated, the others are copied.

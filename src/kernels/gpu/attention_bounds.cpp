@@ -11,7 +11,7 @@ namespace {
 struct Side {
   Tensor first, last;  // i32: the first and last position that exist in a block
   Tensor filled;       // whether every position of the block exists
-  Tensor low, high;    // f32: lowest and highest segment in the block; segment 0 (padding) ranks above all others
+  Tensor low, high;    // f32: lowest and highest segment in the block; segment 0 (padding) counts as the highest
   Tensor segment;      // i32: the first position's segment
   Tensor uniform;      // whether all positions have the segment `segment`
   Tensor number;       // f32: the block's number

@@ -163,8 +163,8 @@ class AttentionIr {
     return out;
   }
 
-  // Runs `body` for `times` heads and all blocks that this instance sees: first for the blocks in which every pair is
-  // seen, then, with masks, for the other blocks.
+  // Runs `body` for each of `times` heads and for each block that this instance sees. First runs it for the blocks in
+  // which every pair is seen, then, with masks, for the other blocks.
   using Body = std::function<Values(const TritonValue& head_in_group, const TritonValue& block, const Values& carried,
                                     bool masked)>;
   Values loop_over_blocks(int64_t blocks, int64_t times, const Values& start, const Body& body) {
@@ -192,7 +192,7 @@ class AttentionIr {
   AttentionTiles tiles_;
   TritonIr ir_;
   TritonValue block_, head_, row_;
-  TritonValue window_, slopes_, d_o_, log_sum_, dots_;  // null if there are none
+  TritonValue window_, slopes_, d_o_, log_sum_, dots_;  // null: the kernel does not use it
   size_t result_ = 0;                                   // index of the first result among the arguments
 };
 

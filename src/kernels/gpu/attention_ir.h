@@ -19,8 +19,8 @@ struct AttentionShape {
   int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
   DType dtype = DType::kBF16;  // the dtype of q, k, v, o and their gradients: bf16, f16 or f32
   bool causal = true;
-  // The number of keys that a query sees, including its own; 0: no limit, -1: an operand has the number. Only with
-  // `causal`.
+  // The number of keys that a query sees, including its own; 0: no limit, -1: an operand has the number. A limit
+  // requires `causal`.
   int64_t window = 0;
   float scale = 1, softcap = 0;
   bool slopes = false;  // ALiBi's slopes are an operand
@@ -40,11 +40,10 @@ int64_t blocks_of(int64_t length, int64_t block);
 // Each function below returns a module with one kernel, the function `name`. The kernel's operands and results, in this
 // order:
 //   q [B, T, N, H], k and v [B, T, K, H], segments i32 [B, T],
-//   bounds i32 [B, blocks, 4] (attention_bounds.h), where `blocks` counts blocks of queries, or blocks of keys in
-//   key_gradient_ir,
+//   bounds i32 [B, blocks, 4] (attention_bounds.h): for blocks of keys in key_gradient_ir, else for blocks of queries,
 //   window i32 [] if `shape.window` is -1, slopes f32 [N] if `shape.slopes`,
-//   for gradients also d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (the dot product of o and d_o),
-//   then the results: o and log_sum; dq; dk and dv.
+//   in both gradient kernels: d_o [B, T, N, H], log_sum f32 [B, N, T] and dots f32 [B, N, T] (dot products of o, d_o),
+//   the results: o and log_sum in attention_ir, dq in query_gradient_ir, dk and dv in key_gradient_ir.
 // log_sum is the logarithm to base 2 of the sum of exp(score) over the keys that a query sees. Program id x is the
 // number of the block (blocks of queries are counted from the row's end). Program id y is the head (in key_gradient_ir,
 // the key head). Program id z is the row.

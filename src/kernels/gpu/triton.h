@@ -62,7 +62,8 @@ TritonValue transpose(const TritonValue& x);            // x has two dims
 // Reduces the last dim.
 TritonValue row_max(const TritonValue& x);
 TritonValue row_sum(const TritonValue& x);
-// Returns x y + sum for x [M, K], y [K, N] and sum [M, N] in f32. Products of f32 are computed in f32, not in TF32.
+// Returns the matrix product of x [M, K] and y [K, N], plus sum [M, N] in f32. Products of f32 are computed in f32, not
+// in TF32.
 TritonValue dot(const TritonValue& x, const TritonValue& y, const TritonValue& sum);
 
 class TritonIr {

@@ -17,8 +17,8 @@ struct alignas(64) TileConfig {
 };
 constexpr TileConfig kConfig;
 
-// Computes c [16 kRows, 16 kColumns] = (accumulate ? c : 0) + a b; k is a multiple of 16 words. Tiles 0 to 3 contain
-// parts of c, tiles 4 and 5 rows of a, tiles 6 and 7 columns of b.
+// Computes c = (accumulate ? c : 0) + a * b, where c has 16 * kRows rows and 16 * kColumns columns. k is a multiple of
+// 16 words. Tiles 0 to 3 contain parts of c. Tiles 4 and 5 contain rows of a. Tiles 6 and 7 contain columns of b.
 template <int kRows, int kColumns>
 void tile_block(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
                 bool accumulate) {

@@ -94,7 +94,7 @@ inline Floats hyperbolic_tangent(Floats x) {
   return 1.0F - 2.0F / (exponential(x + x) + 1.0F);
 }
 
-// Returns the bits of x rounded to bf16 in the upper half. The lower half is not defined.
+// Rounds x to bf16. Returns the bf16 bits in the upper half of each element. The lower half is not defined.
 inline Ints rounded_bits(Floats x) {
   const Bits bits = (Bits)x;
   return (Ints)(bits + 0x7fff + ((bits >> 16) & 1));

@@ -85,7 +85,7 @@ void norm_of(const NormRows& rows, float eps, void* y, float* inverse) {
   }
 }
 
-// With g = dy weight and r = 1 / sqrt(mean(x^2) + eps): dx = r g - x r^3 mean(g x).
+// With g = dy * weight and r = 1 / sqrt(mean(x^2) + eps): dx = r * g - x * r^3 * mean(g * x).
 template <DType kType>
 void norm_gradient_of(const NormRows& rows, const float* inverse, const void* dy, void* dx) {
   for (int64_t r = 0; r < rows.rows; ++r) {

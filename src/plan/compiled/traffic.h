@@ -41,7 +41,7 @@ std::optional<Transfer> transfer_of(const HloComputation& computation, const Hlo
 
 // One table row: the collectives of one kind over the same devices. Bytes are those of one step.
 struct Traffic {
-  std::string collective, axes;  // like the members of Transfer
+  std::string collective, axes;  // with the same meaning as in Transfer
   int64_t group = 1;
   bool across_hosts = false;
   double executions = 0;    // per step, multiplied by the loops' trip counts

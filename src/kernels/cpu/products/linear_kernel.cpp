@@ -65,7 +65,7 @@ Tensor call(const LinearSite& site, const ProductCall& p, const Tensor& a, const
       {a, b})[0];
 }
 
-// Computes dx = dy w.
+// Computes dx = dy * w.
 Tensor input_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, const Tensor& weight) {
   return call(site,
               {.m = rows,
@@ -79,7 +79,7 @@ Tensor input_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, co
               dy, weight);
 }
 
-// Computes dw = dy^T x, or x^T dy when the weight is transposed. Each device sums over its own rows.
+// Computes dw = dy^T * x, or dw = x^T * dy when the weight is transposed. Each device sums over its own rows.
 Tensor weight_gradient(const LinearSite& site, int64_t rows, const Tensor& dy, const Tensor& x) {
   const int64_t devices = site.mesh.size();
   Shape result{devices == 1 ? site.weight.dtype : DType::kF32, site.weight.dims};

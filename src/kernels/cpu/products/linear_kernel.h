@@ -11,8 +11,8 @@ namespace fettle::cpu {
 // Returns the kernel for f32 and bf16 when the rows are split over the whole mesh, or when the mesh is one device;
 // otherwise returns nullopt.
 std::optional<Kernel> linear_kernel(const CompositeSite& site);
-// Returns true for 64 positions or more, over all rows of the batch, on CPUs with AVX2. Only 512 positions were
-// measured (benchmarks/linear_202611.md).
+// Returns true if all rows of the batch together have 64 positions or more, and the CPU has AVX2. Only 512 positions
+// were measured (benchmarks/linear_202611.md).
 bool linear_pays(const CompositeSite& site);
 
 inline constexpr const char* kLinearKernel = "cpu_linear/2";

@@ -7,7 +7,7 @@
 namespace fettle::cpu {
 namespace {
 
-// Describes the product scale (x a^T).
+// Describes low = scale * x * a^T.
 MatrixProduct low_product(const LoraProblem& p) {
   return {.m = p.rows,
           .n = p.rank,
@@ -19,7 +19,7 @@ MatrixProduct low_product(const LoraProblem& p) {
           .threads = p.threads};
 }
 
-// Describes the product x weight^T + low b^T.
+// Describes y = x * weight^T + low * b^T.
 MatrixProduct result_product(const LoraProblem& p, const void* low) {
   return {.m = p.rows,
           .n = p.out,
@@ -33,7 +33,7 @@ MatrixProduct result_product(const LoraProblem& p, const void* low) {
           .threads = p.threads};
 }
 
-// Describes the product scale (dy b), the gradient of x a^T.
+// Describes d_low = scale * dy * b, the gradient of x * a^T.
 MatrixProduct low_gradient(const LoraProblem& p, const void* dy) {
   return {.m = p.rows,
           .n = p.rank,
@@ -59,7 +59,7 @@ MatrixProduct input_gradient(const LoraProblem& p, const void* dy, const void* d
           .threads = p.threads};
 }
 
-// Describes the product left^T right [m, n].
+// Describes the product left^T * right, [m, n].
 MatrixProduct weight_gradient(const LoraProblem& p, int64_t m, int64_t n, const void* left, const void* right,
                               DType result) {
   return {.m = m,

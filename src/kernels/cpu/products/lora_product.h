@@ -8,8 +8,8 @@
 
 namespace fettle::cpu {
 
-// y [rows, out] = x [rows, in] weight^T + scale (x a^T) b^T. Arrays are dense and row-major. x, a, b, y and the
-// gradients of x and y have the dtype `dtype`.
+// y = x * weight^T + scale * x * a^T * b^T, with x [rows, in] and y [rows, out]. Arrays are dense and row-major. x, a,
+// b, y and the gradients of x and y have the dtype `dtype`.
 struct LoraProblem {
   int64_t rows, in, out, rank;
   DType dtype, weight_dtype;  // f32 or bf16
@@ -28,7 +28,7 @@ struct LoraGradients {
 int64_t lora_workspace(const LoraProblem& problem);
 int64_t lora_gradient_workspace(const LoraProblem& problem);
 
-// lora_forward computes y, and stores scale (x a^T) [rows, rank] in `low`. lora_backward reads `low`.
+// lora_forward computes y and `low` = scale * x * a^T, [rows, rank]. lora_backward reads `low`.
 void lora_forward(const LoraProblem& problem, void* y, void* low, void* workspace, const ParallelFor& parallel);
 void lora_backward(const LoraProblem& problem, const void* low, const void* dy, const LoraGradients& gradients,
                    void* workspace, const ParallelFor& parallel);

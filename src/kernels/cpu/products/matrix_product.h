@@ -1,4 +1,4 @@
-// Defines matrix products on the CPU: c = scale (a b + a2 b2). Each operand is stored row by row, or transposed
+// Defines matrix products on the CPU: c = scale * (a * b + a2 * b2). Each operand is stored row by row, or transposed
 // ("turned").
 //
 // The columns of b are divided into panels that are a few vectors wide. A thread packs a slice of a panel and
@@ -22,7 +22,7 @@ struct ProductOperand {
   bool turned = false;
 };
 
-// c [m, n] = scale times (a [m, k] times b [k, n] plus a2 [m, k2] times b2 [k2, n]). Arrays are dense and row-major.
+// c [m, n] = scale * (a [m, k] * b [k, n] + a2 [m, k2] * b2 [k2, n]). Arrays are dense and row-major.
 struct MatrixProduct {
   int64_t m = 0, n = 0, k = 0;
   ProductOperand a, b;
