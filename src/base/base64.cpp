@@ -8,7 +8,8 @@
 namespace fettle {
 
 std::string encode_base64(std::string_view bytes) {
-  constexpr size_t kPart = 3 << 20;                       // OpenSSL counts in int; 3 bytes become 4 digits
+  // Bytes for one call of OpenSSL, whose lengths are int. A multiple of 3, because 3 bytes become 4 digits.
+  constexpr size_t kPart = 3 << 20;
   std::string out((bytes.size() + 2) / 3 * 4 + 1, '\0');  // the last byte is the NUL that OpenSSL adds
   for (size_t from = 0; from < bytes.size(); from += kPart)
     EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data() + from / 3 * 4),

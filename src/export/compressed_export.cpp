@@ -108,8 +108,8 @@ CompressedExport::CompressedExport(CompressedScheme scheme, DType factors, const
   if (scheme_ == CompressedScheme::kBlocks) warn_of_blocks(base);
 }
 
-// Warns if the rows of a weight do not fill whole blocks. vLLM makes one weight of the rows of q, k and v, and one of
-// the rows of gate and up. No block may have rows of two weights.
+// Warns if the rows of a weight do not fill whole blocks. vLLM stacks the rows of q, k and v into one weight, and the
+// rows of gate and up into another. A block may have rows of only one original weight.
 void CompressedExport::warn_of_blocks(const BaseTensors& base) const {
   for (const std::string& name : weights_)
     if (base.find(name).shape.dims[0] % kSquare != 0) {

@@ -20,7 +20,7 @@
 namespace fettle {
 namespace {
 
-constexpr const char* kScratch = ".check";  // folder in the working folder, for files that the checks need
+constexpr const char* kScratch = ".check";  // subfolder of the unfinished export, for files that the checks need
 
 // Copies the base's model files and writes config.json. Its quantization_config describes the written weights, not
 // those of the base.

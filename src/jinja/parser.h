@@ -23,7 +23,7 @@ enum class NodeKind {
   kSlice,      // children: first, last, step; each may be null
   kCall,       // children[0] ( arguments )
   kFilter,     // children[0] | name ( arguments ); children[0] is null in a filter block
-  kTest,       // children[0] is name ( arguments )
+  kTest,       // the test `children[0] is name(arguments)`
   kNot,        // children[0]
   kNegative,   // children[0]
   kPositive,   // children[0]
@@ -42,7 +42,7 @@ enum class NodeKind {
   kSetBlock,     // children: target, filters (may be null); body
   kMacro,        // name; parameters; body
   kCallBlock,    // children[0]: a call; parameters; body
-  kFilterBlock,  // children[0]: the filters; body (its text is their input)
+  kFilterBlock,  // children[0]: the filters; body: its text is the filters' input
   kWith,         // children: target, value, target, value, ...; body
   kGeneration,   // body
   kBreak,

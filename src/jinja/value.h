@@ -38,7 +38,7 @@ class Value {
   using ListPtr = std::shared_ptr<const Values>;
   struct Tuple {
     ListPtr items;
-    bool of_group = false;  // the value has the attributes grouper and list
+    bool of_group = false;  // the value has the attributes `grouper` and `list`
   };
   using DictPtr = std::shared_ptr<const Dict>;
   using GeneratorPtr = std::shared_ptr<Generator>;

@@ -41,8 +41,8 @@ void read_added_tokens(const JsonField& list, Pipeline& pipeline) {
   }
 }
 
-// Returns how many leading bytes of `normalized` come from the start of `text`. `normalized` is the normalized `text`.
-// The start ends with the first character that `precompiled` does not remove. If normalizing changes `text`, also
+// `normalized` is the normalized `text`. The start of `text` ends with the first character that `precompiled` does not
+// remove. Returns how many leading bytes of `normalized` come from this start. If normalizing changes `text`, also
 // normalizes the rest of `text` alone. The longest common suffix of this result and `normalized` comes from the rest.
 // All bytes before the suffix come from the start.
 size_t bytes_of_start(std::string_view text, const std::string& normalized, const Normalizer& normalizer,

@@ -29,7 +29,7 @@ struct PreTokenizer {
 // Reads `pre_tokenizer` from tokenizer.json. Throws UserError, which lists the known types, when the type is unknown.
 PreTokenizer read_pre_tokenizer(const JsonField& field);
 
-// Returns a step that cuts before each `mark` that does not follow another `mark`.
+// Returns a step that cuts before each run of `mark`, and not between the marks of a run.
 PreTokenizer::Step cut_before_runs(std::string mark);
 
 // Writes every piece in the byte alphabet. Can be used as a PreTokenizer::Step.

@@ -18,24 +18,25 @@ namespace fettle {
 
 class Tokenizer {
  public:
-  // Reads the first file that exists of tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks),
-  // tekken.json and *.tiktoken. Also reads tokenizer_config.json, special_tokens_map.json, added_tokens.json and
-  // chat_template.jinja. Throws UserError, which names the file and its missing, invalid or unsupported part.
+  // Looks for tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks), tekken.json and *.tiktoken, in this
+  // order, and reads the first file that exists. Also reads tokenizer_config.json, special_tokens_map.json,
+  // added_tokens.json and chat_template.jinja. Throws UserError, which names the file and its missing, invalid or
+  // unsupported part.
   static Tokenizer open(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Returns the ids of `text`. Invalid UTF-8 is replaced by U+FFFD as in Python's bytes.decode("utf-8", "replace"): one
-  // for each maximal invalid sequence. Added tokens in the text are recognised. If `add_special_tokens` is true, adds
+  // Returns the ids of `text`. Each maximal invalid sequence of UTF-8 is replaced by one U+FFFD, as in Python's
+  // bytes.decode("utf-8", "replace"). Added tokens in the text are recognised. If `add_special_tokens` is true, adds
   // the post-processor's special tokens, such as bos and eos. Several threads may call it at once.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const;
 
   // Encodes one or two texts as one row with the post-processor's special tokens. Cuts the row to `max_length` like
   // Transformers' tokenizer(text, text_pair, truncation=True, max_length=...): the end of the longer text is cut first,
-  // and the special tokens stay. Throws UserError when `max_length` leaves no room for text, and for a pair when the
-  // post-processor has several templates but none for pairs.
+  // and the special tokens stay. Throws UserError when `max_length` leaves no room for text. For two texts, also
+  // throws UserError when the post-processor has several templates but none for pairs.
   struct Texts {
     std::vector<int32_t> ids;
     std::vector<uint8_t> types;  // token types; usually 0 for the first text and 1 for the second
@@ -91,7 +92,7 @@ class StreamDecoder {
   bool skip_special_tokens_;
   std::vector<int32_t> ids_;  // the context (ids whose text push() has returned), then newer ids
   size_t context_ = 0;        // the number of ids in the context
-  std::string emitted_;       // the prefix of the decoded ids_ that push() has returned
+  std::string emitted_;       // text that push() has returned; decode() of ids_ begins with it
 };
 
 }  // namespace fettle

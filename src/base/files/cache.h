@@ -14,8 +14,8 @@
 namespace fettle {
 
 // Returns the cache's folder: $FETTLE_CACHE, or else $HOME/.cache/fettle. Returns nothing when both variables are unset
-// or empty. Throws UserError for a relative path: Fettle loads code from the cache, and other users may be able to
-// write to the working directory.
+// or empty. Throws UserError for a relative path. The cache would then be in the working directory, where other users
+// may be able to write, and Fettle loads code from the cache.
 std::optional<std::filesystem::path> find_cache();
 // Returns the path of the cache's subfolder `kind`, which may not exist yet. Throws UserError when there is no cache.
 std::filesystem::path cache_folder(std::string_view kind);

@@ -57,8 +57,8 @@ int64_t first_row_of(const PlannedTensor& tensor, size_t part) {
   return first;
 }
 
-// Selects `count` rows of one part, from row `first` of the part in the file. Returns the box with these rows in the
-// tensor that a reader of the file gets for the part.
+// Selects the rows [first, first + count) of one part, counted in the file's order. Returns the box with these rows in
+// the tensor that a reader of the file gets for the part.
 Box box_of(const PlannedTensor& tensor, const Dims& dims, int64_t first, int64_t count) {
   Box box{Dims(dims.size(), 0), dims};
   const size_t d = tensor.place.strides.empty() ? 0 : 1;  // a transposed tensor's columns are the file's rows

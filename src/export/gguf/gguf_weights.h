@@ -31,10 +31,10 @@ struct GgufError {
   std::string tensor;
 };
 
-// Reads the file (the first one, if there are several) back under Hugging Face's names and compares each tensor with
-// the merged values. Values in F32 must be equal. Only two kinds may differ by rounding: norms stored as 1 + w,
-// and A_log, which is stored as -exp(A_log). Returns the tensor with the largest error. Throws InternalError when an
-// error is above its bound, and UserError when the type cannot represent a tensor.
+// Reads the model back under Hugging Face's names and compares each tensor with the merged values. `file` is the
+// model's first file. Values in F32 must be equal. Only norms stored as 1 + w, and A_log, which is stored as
+// -exp(A_log), may differ by rounding. Returns the tensor with the largest error. Throws InternalError when an error is
+// above its bound, and UserError when the type cannot represent a tensor.
 GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, const AdapterMerge* merge,
                              const GgufFileType& type, const std::filesystem::path& file);
 

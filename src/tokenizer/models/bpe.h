@@ -54,8 +54,8 @@ class Bpe : public TokenModel {
   // is faster. Returns false and changes nothing when the vocabulary does not allow it.
   bool take_bytes();
 
-  // Returns whether the ids stay the same when a text is cut before each character `mark` that does not follow another
-  // `mark`. Returns false if a token has `mark` after another character, or if the model works on bytes, has
+  // Returns whether the ids stay the same when a text is cut before each run of the character `mark`. Returns false if
+  // a token contains a different character directly before `mark`. Also returns false if the model works on bytes, has
   // ignore_merges, has a prefix or suffix, or lacks the token `mark`.
   bool may_cut_before(std::string_view mark) const;
 

@@ -22,8 +22,8 @@ class Vocabulary {
   // Reads an object {token: id}. Throws UserError for an invalid id, and for an id that two tokens have.
   static Vocabulary read(const JsonField& field);
 
-  // Adds a token. A token that is added twice has the last id. Returns false when the id is not valid or already has a
-  // token.
+  // Adds a token. If a token is added twice with different ids, id() returns the last one. Returns false when the id is
+  // not valid or already has a token.
   bool add(std::string token, int64_t id);
   std::optional<int32_t> id(std::string_view token) const;
   const std::string* token(int32_t id) const;                           // null when there is none

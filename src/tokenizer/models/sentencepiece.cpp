@@ -194,7 +194,8 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
   for (int id = 0; id < proto.pieces_size(); ++id) {
     const SentencePiece& piece = proto.pieces(id);
     const bool control = piece.type() == SentencePiece::CONTROL || piece.type() == SentencePiece::UNKNOWN;
-    // A symbol with a space never matches in SentencePiece: its spaces become U+2581 before the model searches for it.
+    // With escape_whitespaces, SentencePiece replaces the spaces of the text by U+2581 before the model searches for
+    // symbols. So a symbol that contains a space never matches.
     const bool symbol = piece.type() == SentencePiece::USER_DEFINED && trainer.model_type() == TrainerSpec::BPE &&
                         !(spaces.escape_whitespaces() && piece.piece().find(' ') != std::string::npos);
     if (!control && !symbol) continue;

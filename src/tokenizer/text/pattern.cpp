@@ -27,7 +27,7 @@ constexpr std::string_view kAnything = "(?s:.)";
 // Alphabetic characters whose category is not letter, mark or letter number.
 constexpr std::string_view kEnclosedLetters =
     "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
-// Characters that \w matches too, but only outside of brackets.
+// \w also matches these characters, but not inside a class in brackets.
 constexpr std::string_view kLatin1Words = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 // A character that newer versions of Unicode no longer list as a nonspacing mark.
 constexpr std::string_view kSpacingByNow = "\\x{1171e}";
