@@ -20,7 +20,7 @@ struct LabelScore {
 // labels.
 struct ClassificationMetrics {
   int64_t rows = 0;
-  double accuracy = 0;             // share of the rows whose labels are all right
+  double accuracy = 0;             // share of the rows whose labels are all predicted correctly
   std::vector<LabelScore> labels;  // by label number
   LabelScore micro, macro, weighted;
   std::vector<int64_t> confusion;  // with one label per row: [true label, predicted label], row-major

@@ -15,13 +15,13 @@ namespace fettle {
 
 struct ClassificationReport {
   Problem problem = Problem::kSingleLabel;
-  int64_t rows = 0;  // rows that have a label; only these count
+  int64_t rows = 0;  // number of rows that have a label; the metrics leave out other rows
   // Mean over the rows, as in Transformers: cross entropy, binary cross entropy (several labels a row) or squared error
   // (regression).
   double loss = 0;
   ClassificationMetrics scores;  // set for all problems except regression
   RegressionMetrics numbers;     // set for a regression
-  std::vector<float> logits;     // [rows, labels], row-major; has the rows without a label, too
+  std::vector<float> logits;     // [rows, labels], row-major; includes the rows without a label
 
   // Returns the metrics by name; shares are 0 to 1. With one label per row: accuracy, f1_macro, f1_micro. With several:
   // exact_match, f1_macro, f1_micro. Regression: mse, mae, pearson, spearman.
@@ -29,7 +29,7 @@ struct ClassificationReport {
 };
 
 // Compares `logits`, [rows, labels], row-major, with the labels of `rows`. With several labels per row, a label is
-// predicted if its logit is above 0, which is a probability above 0.5.
+// predicted if its logit is above 0 (its probability is then above 0.5).
 ClassificationReport classification_report(const Examples& rows, std::span<const float> logits, const LabelSet& labels);
 
 // Returns the softmax of one row's logits. If a row may have several labels, returns the sigmoid of each logit. For a

@@ -60,7 +60,8 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
 }
 
 // Returns the request with a stage that can evaluate its rows. A stage with Stage::measured_as, such as dpo, can
-// evaluate only rows of its own kind. For other rows, the stage in the returned request is measured_as, such as sft.
+// evaluate only rows of its own kind. For other rows, and with an eval_task other than "auto", the returned request has
+// the stage that measured_as returns, such as sft.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();

@@ -12,7 +12,7 @@
 namespace fettle {
 
 enum class Task {
-  kRows,        // the metrics that the stage defines, on rows of the kind that the stage trains on
+  kRows,        // the metrics that the stage defines; the rows are like those that the stage trains on
   kChoice,      // the model answers with the choice that is most likely after the question
   kLetters,     // the prompt lists the choices A, B, ...; the model answers with the most likely letter
   kGeneration,  // the model writes replies, which are compared with references
@@ -20,9 +20,10 @@ enum class Task {
 // Returns whether the first row of the source has the columns of `kind` (RowReader::has_columns).
 bool has_rows_of(const DataSource& source, RowKind kind);
 
-// Returns the task for a value of the key `eval_task` other than "auto", for a stage that trains tokens.
+// Returns the task that `name` means in a stage that trains tokens. `name` is a value of the key eval_task, but not
+// "auto".
 Task task_named(const std::string& name, const Stage& stage);
-// Returns the name of a task. For Task::kRows, this is the stage's own name for it ("loss", "classes", "reward").
+// Returns the name of a task. The name of Task::kRows is Stage::eval_task ("loss", "classes", "reward").
 std::string task_name(Task task, const Stage& stage);
 
 struct Question {
@@ -41,16 +42,19 @@ struct Prompt {
   std::string where;
 };
 
-// Detects the task from the first row's columns. `choices` or `options` with an answer is kChoice; A and B with an
-// answer is kLetters; reference or references is kGeneration; all else is kRows. A CSV file that has no header line,
-// but MMLU's columns (question, A, B, C, D, letter), is kLetters.
+// Detects the task from the first row's columns:
+// - kChoice: an answer, and `choices` or `options`;
+// - kLetters: an answer, `A` and `B`. A CSV or TSV file without a header line is also kLetters if it has MMLU's columns
+//   (question, A, B, C, D, letter);
+// - kGeneration: `reference` or `references`;
+// - kRows: all else.
 Task detect_task(const DataSource& source);
 
 // Reads rows with
-// - a question in the column question, query, prompt or input;
-// - choices: a list or {text, label} in the column choices or options, or the columns A, B, ...;
-// - an answer in the column answer, answerKey, target, gold or label: the choice's number (from 0), its label (its
-//   letter if the row has no labels), or its text.
+// - a question in the column `question`, `query`, `prompt` or `input`;
+// - choices: a list or an object {text, label} in the column `choices` or `options`, or the columns `A`, `B`, ...;
+// - an answer in the column `answer`, `answerKey`, `target`, `gold` or `label`. The answer is the number of the right
+//   choice (from 0), its label (its letter if the row has no labels), or its text.
 // Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read; with on_bad_row: skip,
 // leaves such rows out.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);

@@ -15,16 +15,15 @@
 
 namespace fettle {
 
-// Generates one sequence at a time. The tokens of a prompt are computed in pieces of 1, 16, 32, ... 512 tokens. A
-// program is compiled when first used, one for each pair of piece length and cache capacity (64, 128, ... max_length()
-// positions).
+// Generates one sequence at a time. The tokens of a prompt are computed in pieces of 1, 16, 32, ... 512 tokens. Each
+// pair of a piece length and a cache capacity (64, 128, ... max_length() positions) has its own program, which is
+// compiled at first use.
 //
 // Family::cache lists the arrays of the cache, usually keys and values. The Generator remembers which tokens the cache
-// contains. It computes only the tokens of a sequence that the cache does not have, and always the last token. Some
-// families have states from which tokens cannot be removed, such as a recurrent state. For these families, the cache is
-// used only if all cached tokens are the first tokens of the sequence, and the sequence has at least one further token.
-// Otherwise, the Generator computes the whole sequence again. If the run has adapters side by side, each adapter has
-// its own cache.
+// contains. For each sequence, it computes only the tokens that the cache does not have. It always computes the last
+// token. Some families have states from which tokens cannot be removed, such as a recurrent state. For these families,
+// the cache is used only if the sequence begins with all cached tokens and has at least one more token. Otherwise, the
+// Generator computes the whole sequence again. If the run has adapters side by side, each adapter has its own cache.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.

@@ -30,11 +30,15 @@ std::optional<DeviceBuffer> row_scales(const Devices& devices, const Run& run, c
 // Returns the capacity for `positions` tokens: a power of two times kSmallestCapacity, or `longest` if that is less.
 int64_t capacity_for(int64_t positions, int64_t longest);
 
-// Inputs: the weights, tokens i32 [rows, length], filled i32 [rows] (the number of positions in use in the cache), last
-// (i32: the index of the last real token in each row's piece), total i32 [rows] (tokens of the whole sequence; only if
-// rope depends on it), the arrays of the cache (donated). Outputs: the cache, and the logits f32 [rows, V] after the
-// last real token. If there are several rows, `length` must be 1. A run with adapters side by side has one more input:
-// row_scales f32 [rows, r], the result of rank_scales.
+// Inputs:
+// - the weights
+// - tokens: i32 [rows, length]; `length` must be 1 if there are several rows
+// - filled: i32 [rows], the number of positions in use in the cache
+// - last: i32, the index of the last real token in each row's piece
+// - total: i32 [rows], the length of the whole sequence; this input exists only if rope depends on the length
+// - row_scales: f32 [rows, r], the result of rank_scales; this input exists only if the run has adapters side by side
+// - the arrays of the cache (donated)
+// Outputs: the arrays of the cache, and the logits f32 [rows, V] after the last real token.
 Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capacity);
 // Inputs: those arrays of the cache that have positions. Outputs: the same arrays with more positions.
 Program build_growth(const Run& run, int64_t rows, int64_t from, int64_t to);

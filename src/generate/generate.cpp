@@ -34,8 +34,8 @@ std::vector<int32_t> before_reply(Sample sample) {
   return std::move(sample.input_ids);
 }
 
-// Returns the tokens of the sample's prompt: what comes before its last answer. The prompt of a plain text is the whole
-// text.
+// Returns the tokens of the sample's prompt. The prompt is everything before the last answer; for a plain text, it is
+// the whole text.
 std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   switch (sample.kind) {
     case Sample::Kind::kChat:

@@ -13,8 +13,8 @@ namespace fettle {
 
 struct SamplingOptions {
   bool do_sample = true;   // false: the token with the largest logit; among equal logits, the smallest id
-  double temperature = 1;  // logits are divided by the temperature; 0 means the same as do_sample false
-  int64_t top_k = 0;       // keeps the k largest logits, and all equal to the k-th; 0: keeps all
+  double temperature = 1;  // logits are divided by the temperature; 0: same as do_sample = false
+  int64_t top_k = 0;       // keeps the tokens whose logits are at least the k-th largest; 0: keeps all
   double top_p = 1;        // keeps the most likely tokens until their total probability is at least top_p; 1: keeps all
   std::vector<int32_t> banned = {};  // ids that are never drawn
   uint64_t seed = 0;

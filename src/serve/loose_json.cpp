@@ -93,7 +93,7 @@ class LooseReader {
     out_ += '"';
   }
 
-  // Adds the escape sequence that follows a backslash. Like Python, keeps the backslash of an unknown escape.
+  // Adds a backslash and `c`, the character after it, as JSON. Like Python, keeps the backslash of an unknown escape.
   void escaped(char c) {
     if (c == '\'')
       out_ += c;

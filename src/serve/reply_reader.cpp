@@ -169,13 +169,15 @@ class MarkedReader : public BufferedReader {
   ReplyForm form_;
   ToolTypes types_;
   In in_;
-  bool reasoned_ = false;        // some reasoning was returned
-  std::string opened_, spaces_;  // of the current call: its CallForm::begin (or ""), and the white space before that
+  bool reasoned_ = false;  // some reasoning was returned
+  // `opened_` is the text that opened the current call (CallForm::begin), or "" if the call began without it. `spaces_`
+  // is the white space before `opened_`.
+  std::string opened_, spaces_;
 };
 
 // Reads the channels of GPT-OSS:
 // <|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>... A message
-// "to=functions.NAME" is a call. Source: OpenAI's description of the harmony format.
+// whose header contains to=functions.NAME is a call. Source: OpenAI's description of the harmony format.
 class HarmonyReader : public BufferedReader {
  public:
   explicit HarmonyReader(bool calls) : calls_(calls) {}

@@ -114,8 +114,8 @@ class Scheduler::Decoding {
     one_->reserve(longest);
     return one_->logits(job.prompt, adapter_);
   }
-  // Returns the next logits of each row in `in_use`. An entry of `in_use` has the number of a row and all its tokens;
-  // the last token is new.
+  // Returns the next logits of each row in `in_use`. Each entry of `in_use` has the number of a row and all tokens of
+  // that row; the last token is new.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, const std::vector<int32_t>*>>& in_use) {
     if (one_) return {one_->logits(*in_use.at(0).second, adapter_)};
     std::vector<std::pair<int64_t, int32_t>> next;

@@ -36,7 +36,7 @@ class PendingReply {
     std::string text;
     std::vector<TokenChance> chances;  // one for each new token, if the job asks for them
     bool ended = false;
-    std::string finish_reason;  // of an ended reply: "stop" or "length"; empty: the reply failed
+    std::string finish_reason;  // of an ended reply: "stop" or "length", or "" if the reply failed
     std::string error;          // why the reply failed
     int64_t reply_tokens = 0;   // tokens of the reply so far
   };

@@ -23,7 +23,8 @@ struct ServedModels {
   Session::Adapters adapters;
   std::vector<ServedModel> models;  // the first one answers requests that name no model
 
-  // Returns the name of the base: `parent` of the adapters in /v1/models. Returns "" when the base is not served.
+  // Returns the name of the base, or "" when the base is not served. /v1/models shows this name as the adapters'
+  // `parent`.
   std::string base() const;
   // Returns null when no model has this name. "" means the first model.
   const ServedModel* find(const std::string& name) const;
@@ -32,10 +33,11 @@ struct ServedModels {
 // Returns the models of a request and of --lora-modules, whose entries are NAME=PATH. PATH is a PEFT folder or a name
 // on a hub.
 //
-// - One adapter in adapter_name_or_path comes first in the list, then the base. If this adapter and the base cannot be
+// - If adapter_name_or_path names one adapter, the adapter comes first in the list, then the base. If they cannot be
 //   served together, and --lora-modules is not given, the adapter is merged into the base, and this merged model is the
 //   only one. An info message then names the reason.
-// - Several adapters in adapter_name_or_path are merged in this order, as in other commands: there is one model.
+// - If adapter_name_or_path names several adapters, they are merged in the order of that key, as in other commands. The
+//   merged model is the only one.
 // - The adapters of --lora-modules come last, in the order of the flag.
 //
 // `name` is the name of the first model; if it is empty, the name of the adapter or base is used. Throws UserError for

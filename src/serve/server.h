@@ -21,8 +21,8 @@ struct ServeOptions {
 
 // Loads the model, then prints the server's address on standard error and answers requests. After SIGINT, SIGTERM or
 // SIGHUP, refuses new requests, completes all replies that were accepted, and returns 0. A second signal ends the
-// process at once. Throws UserError when the address cannot be used, and like served_models. Also throws the errors of
-// Session and Scheduler.
+// process at once. Throws UserError when the address cannot be used. Also throws the errors of served_models, Session
+// and Scheduler.
 int run_serve(const Request& request, const ServeOptions& options);
 
 }  // namespace fettle

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::ordered_json;
 using Calls = std::optional<std::vector<ToolCall>>;
 
-constexpr int kMostEnds = 64;  // largest number of ends that read_llama tries for one call
+constexpr int kMostEnds = 64;  // read_llama tries at most this many ends for one call
 
 // Returns the text before `mark`, and removes this text and the mark from `text`. Returns nullopt when there is no such
 // mark.
@@ -42,7 +42,8 @@ std::optional<ToolCall> call_of(std::string_view name, const ordered_json& argum
   return ToolCall{std::string(trimmed(name)), arguments.dump()};
 }
 
-// Reads {"name": ..., "arguments": {...}}; the arguments may also be called "parameters", or be a JSON text.
+// Reads {"name": ..., "arguments": {...}}. "arguments" may also be called "parameters", and its value may also be a
+// string that contains JSON.
 std::optional<ToolCall> call_of(const ordered_json& object) {
   if (!object.is_object() || !object.contains("name") || !object["name"].is_string()) return std::nullopt;
   for (const char* field : {"arguments", "parameters"}) {
@@ -64,7 +65,7 @@ Calls read_object(std::string_view text, const ToolTypes&) {
 }
 
 // Reads {"name": "f", "parameters": {...}}, or several such objects with ';' between them. A reply may also be other
-// JSON, so only names of the request's tools count as calls.
+// JSON, so an object counts as a call only if its "name" is a tool of the request.
 Calls read_llama(std::string_view text, const ToolTypes& types) {
   std::vector<ToolCall> calls;
   text = trimmed(text);
@@ -159,7 +160,7 @@ Calls calls_of_list(const ordered_json& list) {
   return calls.empty() ? std::nullopt : Calls(calls);
 }
 
-// Reads a list of objects, or f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}, also with [CALL_ID]id before [ARGS]
+// Reads a list of objects, or calls such as f[ARGS]{...}[TOOL_CALLS]g[ARGS]{...}. [CALL_ID]id may stand before [ARGS].
 Calls read_mistral(std::string_view text, const ToolTypes&) {
   if (trimmed(text).starts_with('[')) return calls_of_list(json_of(text));
   std::vector<ToolCall> calls;
@@ -175,7 +176,7 @@ Calls read_mistral(std::string_view text, const ToolTypes&) {
   return calls.empty() ? std::nullopt : Calls(calls);
 }
 
-// Reads f, a newline and {...}. Several such calls have <|assistant|> between them.
+// Reads a call: the tool's name, a newline and the arguments {...}. Several calls have <|assistant|> between them.
 Calls read_glm4(std::string_view text, const ToolTypes& types) {
   std::vector<ToolCall> calls;
   while (!text.empty()) {

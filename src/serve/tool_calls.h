@@ -21,7 +21,8 @@ class ToolTypes {
  public:
   explicit ToolTypes(const std::string& tools_json);
   bool knows(const std::string& tool) const;
-  // Returns whether `text` begins with the name of a tool and a newline. Returns nullopt when only more text can tell.
+  // Returns whether `text` begins with the name of a tool and a newline. Returns nullopt when `text` is too
+  // short to tell.
   std::optional<bool> begins_with_name(std::string_view text) const;
   // Returns an argument as JSON. If the tool's schema says that the argument is a string, returns a string. Otherwise
   // reads the text as JSON or in Python's syntax. If the text has neither form, returns a string.
@@ -38,9 +39,9 @@ struct CallForm {
   // Another text with which a call may begin, but only at the beginning of the reply, or directly after reasoning or
   // another call; "": none. Unlike `begin`, this text is a part of the call.
   std::string_view first = "";
-  bool by_name = false;    // in the same places as `first`, a tool's name and a newline may begin a call
+  bool by_name = false;    // a tool's name and a newline may begin a call, in the same places as `first`
   bool short_ids = false;  // the template accepts only ids of 9 letters and digits
-  // Reads the text between begin and end. Returns nullopt when it is not a call.
+  // Reads the text between `begin` and `end`. Returns nullopt when this text is not a call.
   std::optional<std::vector<ToolCall>> (*read)(std::string_view text, const ToolTypes& types);
   std::vector<std::string_view> marks = {};  // texts inside a call that may be special tokens (ReplyForm::marks)
 };

@@ -40,8 +40,8 @@ std::string digest(std::span<const std::byte> bytes, size_t blocks) {
 
 std::string digest(const StoredTensor& tensor, size_t blocks);
 
-// Samples the stored tensors of evenly spaced experts, not the joined array: to sample the joined array, all its values
-// would have to be computed, which reads the whole files.
+// Samples the stored tensors of evenly spaced experts. A sample of the joined array would be slow: all values of that
+// array would have to be computed, and this would read the whole files.
 std::string digest(const JoinedExperts& experts, size_t blocks) {
   const size_t each = static_cast<size_t>(experts.each), count = experts.entries.size() / each;
   const size_t sampled = std::clamp(blocks / each, size_t{1}, count);
@@ -129,7 +129,7 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   for (const QuantisedWeight& weight : run.quantised) add_names(quantised, weight.base);
   for (const std::string& name : quantised) {
     names.insert(name);
-    // Adds the tensors that are stored beside the codes: "<weight>.*" with 4 bits, "<module>.*" with 8 bits.
+    // Adds the tensors that are stored beside the quantised weight: "<weight>.*" with 4 bits, "<module>.*" with 8 bits.
     const std::string module = name.substr(0, name.rfind('.') + 1);
     const std::vector<std::string>& all = repository.names();
     for (auto it = std::lower_bound(all.begin(), all.end(), module); it != all.end() && it->starts_with(module); ++it)
@@ -183,8 +183,8 @@ std::string digest_of_adapters(const std::vector<std::string>& folders) {
   return key.text();
 }
 
-// Returns the digest of the adapters that the run reads but does not save in its checkpoint: the adapters that are
-// merged into weights and, if the reference model has a copy of run.adapter, also run.adapter.
+// Returns the digest of the adapters that the run reads but does not save in its checkpoint. These are the adapters
+// that are merged into weights, and run.adapter if the reference model has a copy of it.
 std::string adapters_digest(const Run& run) {
   std::vector<std::string> folders = run.merged;
   if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);

@@ -157,8 +157,8 @@ void check_meta(const StateReader& state, const Run& run) {
     if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
       refuse(state, key, other.dump(), wanted[key].dump());
   };
-  // Checks these keys before the arrays, because they explain more: for example, another optimizer explains why arrays
-  // have other shapes.
+  // Checks these keys before the arrays, because an error about a key explains more. For example, another optimizer is
+  // the reason why arrays have other shapes.
   check("model_type");
   check("stage");
   check("finetuning_type");

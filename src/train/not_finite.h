@@ -6,8 +6,9 @@
 
 namespace fettle {
 
-// Throws UserError, which names the rows of `batch` whose loss is not finite, in the form of the recipe's skip_rows. If
-// there is no such row (see rows_not_finite), names all rows of the batch. `state` is the state before the step.
+// Throws UserError. The message names the rows of `batch` whose loss is not finite, in the form of the recipe's
+// skip_rows. If there is no such row (see rows_not_finite), the message names all rows of the batch. `state` is the
+// state before the step.
 [[noreturn]] void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
                                   const StepOutcome& outcome);
 

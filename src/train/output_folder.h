@@ -47,8 +47,8 @@ class OutputFolder {
 // this path.
 [[nodiscard]] OutputFolder check_output(const Run& run, const Processes& processes);
 
-// Returns the size of one checkpoint in bytes. Here and below, `base` is the model folder. The result of full tuning
-// includes tensors that are copied from `base`.
+// Returns the size of one checkpoint in bytes, including the tensors that full tuning copies from `base`. Here and
+// below, `base` is the model folder.
 int64_t checkpoint_bytes(const Run& run, const ModelRepository& base);
 
 // Returns the bytes of the temporary files in which several processes pass their weights to the first process, which

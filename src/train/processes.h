@@ -48,8 +48,8 @@ class Processes {
   // DoesNotFit or filesystem_error in one process, every process throws that error. `name` says what the processes do;
   // only one thread at a time may use the same name.
   std::vector<std::string> agree(const std::string& name, const std::function<std::string()>& work) const;
-  // Returns the result of `work`. Runs `work` first in one process of each host, which fills a cache, and then in the
-  // other processes, which read the cache.
+  // Runs `work` in every process and returns its result. On each host, one process runs `work` first and fills a cache.
+  // The other processes then read this cache.
   template <typename Work>
   auto one_per_host_first(const std::string& name, Work work) const {
     if (!several()) return work();

@@ -236,7 +236,7 @@ void ResultWriter::finish() {
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
   nlohmann::json base = repository_.config();
-  // The trained weights are floats, even if the base stores them in MXFP4.
+  // The result has no quantization_config, because its weights are floats even if the base's weights are quantised.
   bool was_quantised = base.erase("quantization_config") > 0;
   if (base.contains("text_config") && base["text_config"].is_object())
     was_quantised |= base["text_config"].erase("quantization_config") > 0;

@@ -32,8 +32,9 @@ class ResultWriter {
   // layer. Parameters may come in any order, but each only once. A stacked parameter may come in several calls, each
   // with whole layers.
   void add(const Param& param, const ReadableArray& weights);
-  // Writes PiSSA's A or B for an ordinary LoRA adapter of the unchanged base. This adapter has twice the rank, and its
-  // product B A is the trained B A minus the initial B A. `start` has the initial A or B.
+  // Converts PiSSA's A or B into a part of an ordinary LoRA adapter of the unchanged base, and writes it. The written
+  // adapter has twice the rank. Its product `B @ A` is the trained `B @ A` minus the initial `B @ A`. `start` has the
+  // initial A or B.
   void add(const Param& param, const ReadableArray& weights, const ReadableArray& start);
   // Completes the files and adds the tokenizer's files and, for a classifier, its labels. For a full model, also writes
   // the base's weights that were not trained, and the config.
