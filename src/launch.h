@@ -10,7 +10,7 @@ struct LaunchOptions {
   std::string hosts;               // names for ssh, separated by commas; the first host runs process 0
   int per_host = 1;                // processes on each host
   std::string shell = "ssh";       // called as: SHELL HOST COMMAND; ssh also gets options
-  std::string address;             // address of the first host for the other hosts; empty: its name in `hosts`
+  std::string address;             // at which the other hosts reach the first host; empty: its name in `hosts`
   int port = 0;                    // port on the first host at which the processes meet; 0: the default port
   std::vector<std::string> words;  // the words of `fettle train`
 };

@@ -143,7 +143,8 @@ YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, cons
       fmt::join(names, ", "));
 }
 
-// Returns the files of the split that README.md names; nullopt when its `configs` name neither files nor a folder.
+// Returns the files that README.md lists for `split`; nullopt when the `configs` of README.md name neither files nor a
+// folder.
 std::optional<Names> by_readme(const DataFolder& folder, const std::string& subset, const std::string& split) {
   const YAML::Node head = readme_head(folder.path);
   if (!head.IsMap() || !head["configs"] || head["configs"].size() == 0) return std::nullopt;

@@ -21,7 +21,7 @@ std::span<const OpRow> values();       // parameter, constant, iota
 std::span<const OpRow> elementwise();  // arithmetic, comparison, choice, conversion
 std::span<const OpRow> shape();        // broadcast, reshape, transpose, slices, padding, concatenation
 std::span<const OpRow> dot();          // matrix products
-std::span<const OpRow> gather();       // reductions, reads and sums by id
+std::span<const OpRow> gather();       // reductions; gather and scatter: read and add rows that ids choose
 std::span<const OpRow> structure();    // ops that return their operands: memory, sharding, order, gradients
 std::span<const OpRow> collective();   // moves between devices
 std::span<const OpRow> call();         // custom calls
