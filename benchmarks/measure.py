@@ -61,6 +61,7 @@ def fettle(binary, work, model, cache, kernels="auto", plugin="cpu"):
             rows = pathlib.Path(folder) / "prompt.jsonl"
             rows.write_text("".join(json.dumps(dict(input_ids=p, labels=[-100] * len(p))) + "\n" for p in prompts))
             done = run([binary, "--verbose", "generate", *common, f"dataset={rows}", "do_sample=false",
+                        "per_device_eval_batch_size=1",  # one reply after the other, as in peer_peft.py
                         f"max_new_tokens={REPLY}"], FETTLE_CACHE=str(cache))  # fmt: skip
         # The first prompt includes the time of compiling, so it does not count.
         said = re.findall(r"prompt: (\d+) tokens in ([\d.]+) s; reply: (\d+) tokens, ([\d.]+) s", done["err"])[1:]

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
+#include "kernels/kernels.h"
 #include "models/blocks/loss.h"
 #include "programs/layouts.h"
 #include "step/forward.h"
@@ -60,7 +61,7 @@ int64_t capacity_for(int64_t positions, int64_t longest) {
 
 Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capacity) {
   internal_check(rows == 1 || length == 1, "with several rows, each row must have a length of one token");
-  Program program(run.sharding.mesh());
+  Program program(run.sharding.mesh(), choose_among(run.target.kernels));
   BuildScope scope(program.block());
   const Weights weights = add_weight_inputs(program, run);
   Cache cache{cache_arrays(run), {}, {}, {}};
@@ -83,11 +84,10 @@ Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capaci
   f.cache = cache;
   const Tensor hidden_BTD = run.model.family->forward(f);
   const Tensor zero = constant(0, DType::kI32);
-  const Tensor hidden_BD =
-      reshape(dynamic_slice(hidden_BTD, {zero, last, zero}, {rows, 1, hidden_BTD.dim(2)}), {rows, -1});
+  const Tensor hidden_B1D = dynamic_slice(hidden_BTD, {zero, last, zero}, {rows, 1, hidden_BTD.dim(2)});
   for (size_t i = 0; i < cache.kinds.size(); ++i)
     program.output(cache_input(cache.kinds[i]), f.cache->arrays[i], partitions[i], cache_input(cache.kinds[i]));
-  program.output("logits", logits(f, hidden_BD, head_of(run.model, weights)));
+  program.output("logits", reshape(logits(f, hidden_B1D, head_of(run.model, weights)), {rows, -1}));
   return program;
 }
 

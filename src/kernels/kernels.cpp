@@ -20,7 +20,7 @@ constexpr std::array kRows{
     KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::attention_pays,
               cpu::register_attention},
     KernelRow{cpu::kLinearKernel, "linear", "cpu", cpu::linear_kernel, cpu::linear_pays, cpu::register_linear},
-    KernelRow{cpu::kLoraKernel, "lora", "cpu", cpu::lora_kernel, cpu::linear_pays, cpu::register_lora},
+    KernelRow{cpu::kLoraKernel, "lora", "cpu", cpu::lora_kernel, cpu::many_rows_pay, cpu::register_lora},
     KernelRow{cpu::kGatedKernel, "gated", "cpu", cpu::gated_kernel, cpu::rows_pay, cpu::register_gated},
     KernelRow{cpu::kRmsNormKernel, "rms_norm", "cpu", cpu::rms_norm_kernel, cpu::rows_pay, cpu::register_rms_norm},
     KernelRow{cpu::kRopeKernel, "rope", "cpu", cpu::rope_kernel, cpu::rows_pay, cpu::register_rope},

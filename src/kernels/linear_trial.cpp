@@ -8,7 +8,8 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kPositions = 70, kIn = 51, kOut = 83, kRank = 5;
+// A product with kFewPositions rows takes another way than a product with kPositions rows (matrix_product.h).
+constexpr int64_t kPositions = 70, kFewPositions = 3, kIn = 51, kOut = 83, kRank = 5;
 constexpr double kScale = 2;
 
 // Computes y = x * w^T, dx = dy * w and dw = dy^T * x. With a transposed weight, computes y = x * w, dx = dy * w^T and
@@ -28,15 +29,15 @@ std::vector<std::vector<double>> define_linear(const std::vector<TrialInput>& in
   return {y, dx, dw};
 }
 
-Trial linear_trial(const MeshAxes& mesh, DType dtype, bool transposed, double bound) {
+Trial linear_trial(const MeshAxes& mesh, DType dtype, bool transposed, double bound, int64_t positions = kPositions) {
   const int64_t rows = mesh.size();
   std::vector<std::string> axes;
   for (const auto& [name, size] : mesh.axes) axes.push_back(name);
   const Partition by_row{{axes}};
   Trial out{.title = "linear in " + std::string(stablehlo_name(dtype)), .bound = bound};
-  out.inputs.push_back({trial_numbers({dtype, {rows, kPositions, kIn}}, 1), by_row});
+  out.inputs.push_back({trial_numbers({dtype, {rows, positions, kIn}}, 1), by_row});
   out.inputs.push_back({trial_numbers({dtype, transposed ? Dims{kIn, kOut} : Dims{kOut, kIn}}, 2), {}});
-  out.inputs.push_back({trial_numbers({DType::kF32, {rows, kPositions, kOut}}, 3), by_row});
+  out.inputs.push_back({trial_numbers({DType::kF32, {rows, positions, kOut}}, 3), by_row});
   out.build = [mesh, transposed](const std::vector<Tensor>& in) -> std::vector<Tensor> {
     const ShardingRules rules(mesh);
     const Tensor y = convert(product(&rules, in[0], in[1], {.transposed = transposed}), DType::kF32);
@@ -109,6 +110,8 @@ std::vector<Trial> linear_trials(const MeshAxes& mesh, bool /*every_width*/) {
   out.push_back(linear_trial(mesh, DType::kF32, false, 1e-4));
   out.push_back(linear_trial(mesh, DType::kBF16, false, 2e-2));
   out.push_back(linear_trial(mesh, DType::kF32, true, 1e-4));
+  out.push_back(linear_trial(mesh, DType::kF32, false, 1e-4, kFewPositions));
+  out.push_back(linear_trial(mesh, DType::kBF16, false, 2e-2, kFewPositions));
   return out;
 }
 

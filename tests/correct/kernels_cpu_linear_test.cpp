@@ -94,6 +94,26 @@ TEST(CpuProduct, IsTheSumOfProducts) {
           }
 }
 
+// A row of a product of few rows has the same bits in every product, whatever other rows and threads there are.
+TEST(CpuProduct, FewRowsHaveTheSameBitsAlone) {
+  constexpr int64_t kN = 1003, kK = 331;
+  uint32_t seed = 300;
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const BlockOps* ops : usable_block_ops(dtype)) {
+      const HostArray b = trial_numbers({dtype, {kK * kN}}, ++seed), all = trial_numbers({dtype, {16 * kK}}, ++seed);
+      const HostArray whole = run({16, kN, kK, false, true, dtype, dtype}, all, b, ops, kInTurn);
+      for (const int64_t rows : {1, 2, 3, 7}) {
+        SCOPED_TRACE(testing::Message() << ops->name << ' ' << stablehlo_name(dtype) << ' ' << rows);
+        const Case few{rows, kN, kK, false, true, dtype, dtype};
+        const HostArray got = run(few, all, b, ops, kAtOnce);
+        EXPECT_EQ(std::memcmp(got.data(), whole.data(), rows * kN * byte_size(dtype)), 0);
+        std::vector<double> values = doubles(got);
+        values.resize(rows * kN);
+        EXPECT_LT(relative_distance(values, expected(few, all, b)), dtype == DType::kF32 ? 1e-6 : 4e-3);
+      }
+    }
+}
+
 // Large products are divided among threads: a task computes a range of rows of one panel (64 columns of b); the last
 // panels get smaller ranges (matrix_product.cpp). Smaller products use one thread.
 TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {

@@ -92,6 +92,12 @@ struct BlockOps {
   // Computes out[r] = dot product of row r of x and row r of y.
   void (*row_dots)(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out);
 
+  // Computes c[r][j] = dot product of row r of x and row j of w, in f32. x has m rows and w has `rows` rows, all of k
+  // elements (f32 or bf16). Rows of c lie `c_row` floats apart. The order of each sum does not depend on m or `rows`.
+  // Reads w once, so it is fast when m is small.
+  void (*row_products)(const void* x, DType x_type, int64_t m, const void* w, DType w_type, int64_t rows, int64_t k,
+                       float* c, int64_t c_row);
+
   // `product` is fastest when m is a multiple of row_step and k a multiple of word_step.
   int64_t row_step, word_step;
   RowOps rows;

@@ -24,7 +24,7 @@ std::optional<Kernel> rope_kernel(const CompositeSite& site);
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
 
 // Returns true if all rows of the batch together have 64 positions or more, and the CPU has AVX2. The number 64 is
-// taken from linear_pays(); it was not measured for these kernels.
+// taken from many_rows_pay(); it was not measured for these kernels.
 bool rows_pay(const CompositeSite& site);
 
 inline constexpr const char* kGatedKernel = "cpu_gated/1";

@@ -557,6 +557,7 @@ void row_dots(const void* x, const void* y, DType dtype, int64_t stride, int64_t
 }  // namespace
 }  // namespace fettle::cpu
 
+#include "kernels/instruction_sets/few_rows_body.h"
 #include "kernels/instruction_sets/row_ops_body.h"
 
 namespace fettle::cpu {
@@ -582,6 +583,7 @@ constexpr BlockOps make_table(const char* name) {
           .store_rows = store_rows,
           .add = add,
           .row_dots = row_dots,
+          .row_products = row_products,
           .row_step = kPanelRows,
           .word_step = 1,
           .rows = kRowOps};

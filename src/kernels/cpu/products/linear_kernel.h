@@ -13,11 +13,14 @@ namespace fettle::cpu {
 std::optional<Kernel> linear_kernel(const CompositeSite& site);
 // Returns true if all rows of the batch together have 64 positions or more, and the CPU has AVX2. Only 512 positions
 // were measured (benchmarks/linear_202611.md).
+bool many_rows_pay(const CompositeSite& site);
+// Returns true if many_rows_pay(). Also returns true if each row has one position, as when a model generates the next
+// token of up to 16 rows, the weight is stored as [out, in], and the CPU has AVX2.
 bool linear_pays(const CompositeSite& site);
 
-inline constexpr const char* kLinearKernel = "cpu_linear/2";
+inline constexpr const char* kLinearKernel = "cpu_linear/3";
 // The handler's name. It includes a version, so that programs in the compile cache never call another version.
-inline constexpr const char* kProductTarget = "fettle_cpu_product_2";
+inline constexpr const char* kProductTarget = "fettle_cpu_product_3";
 void register_linear(const Plugin& plugin);
 
 }  // namespace fettle::cpu

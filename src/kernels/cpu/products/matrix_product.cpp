@@ -16,6 +16,10 @@ constexpr int64_t kDepth =
     128;                        // length of a slice along k, in words; a packed slice of a panel fits into the L1 cache
 constexpr int64_t kRows = 576;  // largest number of rows of a task; the sums of these rows fit into the L2 cache
 constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product takes less time than waking a thread
+// A product of few rows reads each weight from memory and uses it only few times, so fewer multiplications take as
+// long.
+constexpr int64_t kSmallOfFewRows = 200'000;
+constexpr int64_t kFewRows = 16;  // a product with at most so many rows does not pack `b`, if `b` is turned
 
 int64_t quotient_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
@@ -131,6 +135,20 @@ struct Division {
   }
 };
 
+bool has_few_rows(const MatrixProduct& p) {
+  return p.m <= kFewRows && p.k2 == 0 && !p.a.turned && p.b.turned;
+}
+
+// Computes `columns` columns of c, starting at `column`, as dot products of rows of `a` and stored rows of `b`.
+void multiply_few_rows(const MatrixProduct& p, const BlockOps& ops, int64_t column, int64_t columns, void* c) {
+  float sums[kFewRows * kPanel];
+  ops.row_products(p.a.data, p.a.dtype, p.m, at(p.b.data, p.b.dtype, column * p.k), p.b.dtype, columns, p.k, sums,
+                   kPanel);
+  float scales[kFewRows];
+  std::fill_n(scales, p.m, p.scale);
+  ops.store_rows(sums, kPanel, p.scale == 1 ? nullptr : scales, p.m, columns, p.result, p.n, at(c, p.result, column));
+}
+
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
@@ -145,7 +163,7 @@ int64_t product_workspace(const MatrixProduct& product) {
 }
 
 void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFor& threads) {
-  const bool small = p.m * p.n * p.k < kSmall;
+  const bool small = p.m * p.n * p.k < (has_few_rows(p) ? kSmallOfFewRows : kSmall);
   const ParallelFor in_turn = [](int64_t count, const std::function<void(int64_t)>& task) {
     for (int64_t i = 0; i < count; ++i) task(i);
   };
@@ -155,6 +173,9 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
   };
   const bool narrow = is_narrow(p.a, p.b) && (p.k2 == 0 || is_narrow(p.a2, p.b2));
   const BlockOps& ops = p.ops != nullptr ? *p.ops : block_ops(narrow ? DType::kBF16 : DType::kF32);
+  if (has_few_rows(p))
+    return parallel(quotient_up(p.n, kPanel),
+                    [&](int64_t i) { multiply_few_rows(p, ops, i * kPanel, std::min(kPanel, p.n - i * kPanel), c); });
   auto* free = static_cast<Word*>(workspace);
   const std::array all{part_of(p, ops, false, free), part_of(p, ops, true, free)};
   const std::span<const Part> parts(all.data(), p.k2 > 0 ? 2 : 1);
