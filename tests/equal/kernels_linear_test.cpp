@@ -110,6 +110,30 @@ TEST(CpuLinear, LeavesOthersToTheBody) {
   EXPECT_TRUE(run_layers({.name = "portable"}, Remat::kFull, choose).kernels.empty());
 }
 
+// One position of each of up to 16 rows, as for the next token of a reply, is multiplied by the kernel. A product with
+// a weight that is stored as [in, out] is not.
+TEST(CpuLinear, ComputesTheNextTokenOfAFewRows) {
+  chooser(1);
+  const ChooseKernel choose = choose_among(select_kernels("cpu", {"auto"}));
+  const auto next = [&](int64_t rows, bool transposed, const ChooseKernel& kernels) -> Ran {
+    GraphRun run(MeshAxes{}, kernels);
+    const Tensor x = run.input(random_value({DType::kF32, {rows, 1, kWide}}, 1));
+    const Tensor w =
+        run.input(random_value({DType::kF32, transposed ? Dims{kWide, kNarrow} : Dims{kNarrow, kWide}}, 2));
+    const ShardingRules rules{MeshAxes{}};
+    run.output("y", product(&rules, x, w, {.transposed = transposed}));
+    return {run.run(), run.program().kernels()};
+  };
+  const size_t calls = cpu::usable_block_ops(DType::kF32).size() > 1 ? 1 : 0;
+  for (const int64_t rows : {1, 3, 16}) {
+    const Ran kernel = next(rows, false, choose);
+    EXPECT_EQ(kernel.kernels.size(), calls) << rows;
+    expect_near(kernel, next(rows, false, {}), 1e-6);
+  }
+  EXPECT_TRUE(next(17, false, choose).kernels.empty());
+  EXPECT_TRUE(next(3, true, choose).kernels.empty());
+}
+
 // Runs layers that compute x + tanh(lora(x)).
 Ran run_lora_layers(const Setting& s, Remat remat, const ChooseKernel& choose) {
   constexpr int64_t kRank = 4;
@@ -143,7 +167,7 @@ TEST_P(CpuLora, EqualsTheBody) {
     SCOPED_TRACE(static_cast<int>(remat));
     const Ran body = run_lora_layers(s, remat, {}), kernel = run_lora_layers(s, remat, chooser(s.mesh.size()));
     ASSERT_EQ(kernel.kernels.size(), 1u);
-    EXPECT_EQ(kernel.kernels[0].kernel, "cpu_lora/1");
+    EXPECT_EQ(kernel.kernels[0].kernel, "cpu_lora/2");
     EXPECT_EQ(kernel.kernels[0].calls, kLayers * (remat == Remat::kFull ? 3 : 2));
     expect_near(kernel, body, s.dtype == DType::kF32 ? 1e-5 : 2e-2);
   }

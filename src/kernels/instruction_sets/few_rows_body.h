@@ -19,7 +19,7 @@ void row_products_block(const void* x, const void* w, int64_t k, float* c, int64
 #pragma GCC unroll 4
     for (int j = 0; j < kWeights; ++j) {
       const Floats right = part.template read<kW>(w, j * k + i);
-      __builtin_prefetch(static_cast<const char*>(w) + ((kWeights + j) * k + i) * kBytes);  // for the next call
+      __builtin_prefetch(static_cast<const char*>(w) + ((kWeights + j) * k + i) * kBytes);  // for the next rows
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sums[r][j] = sums[r][j] + left[r] * right;
     }
