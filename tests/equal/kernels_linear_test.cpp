@@ -110,7 +110,7 @@ TEST(CpuLinear, LeavesOthersToTheBody) {
   EXPECT_TRUE(run_layers({.name = "portable"}, Remat::kFull, choose).kernels.empty());
 }
 
-// One position of each of up to 16 rows, as for the next token of a reply, is multiplied by the kernel. A product with
+// One position of each of up to 4 rows, as for the next token of a reply, is multiplied by the kernel. A product with
 // a weight that is stored as [in, out] is not.
 TEST(CpuLinear, ComputesTheNextTokenOfAFewRows) {
   chooser(1);
@@ -125,12 +125,12 @@ TEST(CpuLinear, ComputesTheNextTokenOfAFewRows) {
     return {run.run(), run.program().kernels()};
   };
   const size_t calls = cpu::usable_block_ops(DType::kF32).size() > 1 ? 1 : 0;
-  for (const int64_t rows : {1, 3, 16}) {
+  for (const int64_t rows : {1, 3, 4}) {
     const Ran kernel = next(rows, false, choose);
     EXPECT_EQ(kernel.kernels.size(), calls) << rows;
     expect_near(kernel, next(rows, false, {}), 1e-6);
   }
-  EXPECT_TRUE(next(17, false, choose).kernels.empty());
+  EXPECT_TRUE(next(5, false, choose).kernels.empty());
   EXPECT_TRUE(next(3, true, choose).kernels.empty());
 }
 

@@ -122,7 +122,7 @@ bool many_rows_pay(const CompositeSite& site) {
 }
 
 bool linear_pays(const CompositeSite& site) {
-  constexpr int64_t kMostRows = 16;  // a product with more rows packs the weight (matrix_product.h)
+  constexpr int64_t kMostRows = 4;
   const Shape& x = site.inputs[0];
   const bool next_token = x.dims[1] == 1 && x.dims[0] <= kMostRows && !std::get<bool>(site.attributes.at("transposed"));
   return many_rows_pay(site) || (next_token && &block_ops(x.dtype) != usable_block_ops(x.dtype).front());

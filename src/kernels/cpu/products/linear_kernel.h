@@ -15,8 +15,8 @@ std::optional<Kernel> linear_kernel(const CompositeSite& site);
 // were measured (benchmarks/linear_202611.md).
 bool many_rows_pay(const CompositeSite& site);
 // Returns true if many_rows_pay(). Also returns true if each row has one position, as when a model generates the next
-// token of up to 16 rows, the weight is stored as [out, in], and the CPU has AVX2. Of these shapes, only one row in
-// bf16 on a CPU with AMX was measured (benchmarks/linear_202611.md).
+// token of up to 4 rows, the weight is stored as [out, in], and the CPU has AVX2. With 8 rows, the body is faster. This
+// was measured in bf16 on a CPU with AMX (benchmarks/linear_202611.md).
 bool linear_pays(const CompositeSite& site);
 
 inline constexpr const char* kLinearKernel = "cpu_linear/3";
