@@ -109,7 +109,7 @@ double Canvas::width_of(const std::string& text) {
 
 void Canvas::path(const std::vector<std::pair<double, double>>& at, Colour c, double width) {
   if (at.size() == 1) return dot(at[0].first, at[0].second, 4, c);
-  cairo_new_path(cairo_);  // removes the current point that drawing text has set
+  cairo_new_path(cairo_);  // text drawing sets a current point; this removes it
   for (const auto& [x, y] : at) cairo_line_to(cairo_, x, y);
   stroke(c, width);
 }

@@ -15,9 +15,9 @@
 
 namespace fettle {
 
-// Represents output_dir while only this run may use it. With several processes, the object of the first process
-// represents the folder for all processes. If the run created the folder and the folder is still empty, the destructor
-// removes the folder. Move-only.
+// While this object exists, no other run may use its output_dir. With several processes, the object of the first
+// process represents the folder for all processes. If the run created the folder and the folder is still empty, the
+// destructor removes the folder. Move-only.
 class OutputFolder {
  public:
   OutputFolder() = default;  // for the processes after the first

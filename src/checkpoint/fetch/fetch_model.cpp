@@ -131,8 +131,8 @@ fs::path fetch_gguf(const HubSettings& settings, const HubGguf& file) {
     if (name == file.wanted || contains_word(name, file.wanted)) found.push_back(name);
   if (std::find(all.begin(), all.end(), file.wanted) != all.end()) found = {file.wanted};
   if (found.empty() && !file.wanted.empty())
-    throw UserError("{}: no GGUF file matches '{}'; it has {}; name one as {}/FILE.gguf", file.repo.id, file.wanted,
-                    fmt::join(all, ", "), file.repo.id);
+    throw UserError("{}: no GGUF file matches '{}'; the repository has {}; name one as {}/FILE.gguf", file.repo.id,
+                    file.wanted, fmt::join(all, ", "), file.repo.id);
   if (found.size() != 1 && file.wanted.empty())
     throw UserError("{} has {} GGUF files: {}; name one as {}/FILE.gguf", file.repo.id, all.size(),
                     fmt::join(all, ", "), file.repo.id);

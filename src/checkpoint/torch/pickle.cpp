@@ -171,7 +171,7 @@ class Machine {
   std::vector<Id> pop_to_mark() {
     size_t first = stack_.size();
     while (first > 0 && stack_[first - 1] != kMark) --first;
-    if (first == 0) refuse("it takes values up to a mark that does not exist");
+    if (first == 0) refuse("an instruction takes the values after a mark that does not exist");
     std::vector<Id> out(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
     stack_.resize(first - 1);
     return out;

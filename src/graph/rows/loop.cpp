@@ -53,7 +53,7 @@ double loop_flops(const Node& node) {
   return static_cast<double>(node.get<Loop>().trips) * count_flops(*node.get<Loop>().body);
 }
 
-// Flags for the parts of a loop that are needed.
+// Says which parts of a loop are needed.
 struct BodyNeeds {
   std::vector<bool> outputs;   // output i of the body, and result i of the node
   std::vector<bool> operands;  // operand i of the node, and input i + 1 of the body (input 0 is the index)

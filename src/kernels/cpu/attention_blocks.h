@@ -36,7 +36,7 @@ class BlockSegments {
   std::vector<Range> ranges_;
 };
 
-// Which keys of one block a block of queries sees. look() fills this struct for row `row` of the batch.
+// Says which keys of a key block are visible to a query block. look() fills this struct for row `row` of the batch.
 struct Visibility {
   bool any;         // false: the queries see no key of the block, and look() does not set `mask`
   ScoreBlock mask;  // look() does not set scores, row_words and slope; sets low and high only if `masked`
