@@ -80,7 +80,7 @@ Tensors gradient(const Site& site, const VjpArgs& args) {
 bool attention_pays(const CompositeSite& site) {
   constexpr int64_t kShortest = 256;
   const Shape& q = site.inputs[0];
-  return q.dims[1] >= kShortest && &block_ops(q.dtype) != usable_block_ops(q.dtype).front();
+  return q.dims[1] >= kShortest && has_fast_ops(q.dtype);
 }
 
 std::optional<Kernel> attention_kernel(const CompositeSite& composite) {

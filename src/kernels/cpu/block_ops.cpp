@@ -60,4 +60,8 @@ const BlockOps& block_ops(DType dtype) {
   return best;
 }
 
+bool has_fast_ops(DType dtype) {
+  return &block_ops(dtype) != &k_portable;
+}
+
 }  // namespace fettle::cpu

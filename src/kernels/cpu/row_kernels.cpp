@@ -25,7 +25,7 @@ Shape rows_shape(const Shape& shape, DType dtype) {
 bool rows_pay(const CompositeSite& site) {
   constexpr int64_t kFewest = 64;
   const Shape& x = site.inputs[0];
-  return x.dims[0] * x.dims[1] >= kFewest && &block_ops(DType::kBF16) != usable_block_ops(DType::kBF16).front();
+  return x.dims[0] * x.dims[1] >= kFewest && has_fast_ops(DType::kBF16);
 }
 
 std::optional<Kernel> gated_kernel(const CompositeSite& site) {

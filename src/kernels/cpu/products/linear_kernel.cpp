@@ -118,14 +118,14 @@ Tensors linear_gradient(const LinearSite& site, int64_t rows, const VjpArgs& arg
 bool many_rows_pay(const CompositeSite& site) {
   constexpr int64_t kFewest = 64;
   const Shape& x = site.inputs[0];
-  return x.elements() / x.dims.back() >= kFewest && &block_ops(x.dtype) != usable_block_ops(x.dtype).front();
+  return x.elements() / x.dims.back() >= kFewest && has_fast_ops(x.dtype);
 }
 
 bool linear_pays(const CompositeSite& site) {
   constexpr int64_t kMostRows = 4;
   const Shape& x = site.inputs[0];
   const bool next_token = x.dims[1] == 1 && x.dims[0] <= kMostRows && !std::get<bool>(site.attributes.at("transposed"));
-  return many_rows_pay(site) || (next_token && &block_ops(x.dtype) != usable_block_ops(x.dtype).front());
+  return many_rows_pay(site) || (next_token && has_fast_ops(x.dtype));
 }
 
 std::optional<Kernel> linear_kernel(const CompositeSite& composite) {
