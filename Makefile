@@ -2,7 +2,7 @@
 BUILD ?= build
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
-.PHONY: quickstart build test test-all bench bench-all parity fuzz faults launchers browser sanitize setup plugins clean format install \
+.PHONY: quickstart build test test-all test-device bench bench-all parity fuzz faults launchers browser sanitize setup plugins clean format install \
 	dist test-dist
 
 quickstart: build
@@ -44,6 +44,11 @@ test test-all: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
 		scripts/list_skipped $(BUILD); exit $$code
+
+# PLUGIN is the plugin of a real device: cuda, rocm or a file (tests/on_device.sh).
+test-device: setup $(BUILD)/build.ninja
+	@cmake --build $(BUILD) --parallel $(JOBS)
+	@tests/on_device.sh $(PLUGIN) $(BUILD)
 
 # Starts no workload after 26 minutes, so it takes about half an hour. bench-all measures the full table.
 bench: build

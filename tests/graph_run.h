@@ -1,5 +1,5 @@
-// Defines Value and GraphRun. GraphRun builds a small program, compiles it and runs it on the CPU plugin; its inputs
-// and outputs are Values.
+// Defines Value and GraphRun. GraphRun builds a small program, compiles it and runs it on cpu_devices(); its inputs and
+// outputs are Values.
 #pragma once
 
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "graph/program.h"
 #include "programs/devices.h"
+#include "test_plugin.h"
 
 namespace fettle {
 
@@ -91,12 +92,16 @@ inline Value to_value(const HostArray& array) {
   return out;
 }
 
-// Returns CPU devices of this process. They are made once for each count. They have no compile cache, so every program
-// is compiled.
+// Returns devices of test_plugin(), by default CPU devices. They are made once for each count. They have no compile
+// cache, so every program is compiled.
 inline Devices& cpu_devices(int64_t count = 1) {
   static std::map<int64_t, Devices> made;
   if (const auto at = made.find(count); at != made.end()) return at->second;
-  return made.emplace(count, DeviceRequest{.plugin = "cpu", .count = count, .compile_cache = "off"}).first->second;
+  return made.emplace(count, DeviceRequest{.plugin = test_plugin(),
+                                           .count = count,
+                                           .compile_cache = "off",
+                                           .memory_utilization = kTestMemoryShare})
+      .first->second;
 }
 
 // A program under construction. Ops append to it while it exists.

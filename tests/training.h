@@ -22,6 +22,7 @@
 #include "step/state/train_state.h"
 #include "step/step.h"
 #include "step/step_programs.h"
+#include "test_plugin.h"
 
 namespace fettle {
 
@@ -39,7 +40,7 @@ inline std::vector<Example> reference_rows(size_t first = 0, size_t count = 80) 
 inline Recipe reference_recipe(const std::string& model) {
   Recipe recipe;
   recipe.model_name_or_path = reference_model(model).string();
-  recipe.plugin = "cpu";
+  use_test_plugin(recipe);
   recipe.disable_shuffling = true;
   recipe.per_device_train_batch_size = 1;
   recipe.weight_decay = 0.01;

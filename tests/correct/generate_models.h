@@ -1,4 +1,4 @@
-// Defines Loaded, a reference model (tests/reference/models) whose weights are on CPU devices, ready to generate.
+// Defines Loaded, a reference model (tests/reference/models) whose weights are on a device, ready to generate.
 #pragma once
 
 #include <filesystem>
@@ -10,6 +10,7 @@
 #include "paths.h"
 #include "resolve_run.h"
 #include "run/device_request.h"
+#include "test_plugin.h"
 
 namespace fettle {
 
@@ -23,7 +24,7 @@ inline Recipe reference_recipe(const std::string& family, bool tuned = false) {
   Recipe recipe;
   recipe.model_name_or_path = (kReferenceModels / family).string();
   if (tuned) recipe.adapter_name_or_path = {(kReferenceModels / family / "adapter_final").string()};
-  recipe.plugin = "cpu";
+  use_test_plugin(recipe);
   recipe.do_sample = false;
   return recipe;
 }

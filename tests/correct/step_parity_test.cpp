@@ -21,6 +21,7 @@
 #include "step/forward.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
+#include "test_plugin.h"
 
 namespace fettle {
 namespace {
@@ -45,7 +46,7 @@ std::vector<Example> reference_rows() {
 Recipe base_recipe(const std::filesystem::path& folder) {
   Recipe recipe;
   recipe.model_name_or_path = folder.string();
-  recipe.plugin = "cpu";
+  use_test_plugin(recipe);
   recipe.disable_shuffling = true;
   recipe.per_device_train_batch_size = 2;
   recipe.gradient_accumulation_steps = 2;
