@@ -85,24 +85,29 @@ void pack_a(const Part& p, int64_t task) {
 }
 
 // Multiplies rows [row, row + rows) by the panel that starts at `column`. The panel is packed slice by slice, and each
-// slice is used at once, so that packed values stay in the caches of this thread's core.
+// slice is used at once, so that packed values stay in the caches of this thread's core. The sums are in f32. If the
+// result needs no rounding and no scale, it is where they are added up.
 void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, int64_t row, int64_t rows,
                     int64_t column, void* c) {
   const int64_t columns = std::min(kPanel, product.n - column), width = quotient_up(columns, 16) * 16;
   Word* const slice = thread_words(kDepth * kPanel + kRows * kPanel);
-  float* const sums = &slice[kDepth * kPanel].f32;
+  void* const result = at(c, product.result, row * product.n + column);
+  const bool in_result = product.result == DType::kF32 && product.scale == 1 && columns == width;
+  float* const sums = in_result ? static_cast<float*>(result) : &slice[kDepth * kPanel].f32;
+  const int64_t sum_row = in_result ? product.n : width;
   for (const Part& p : parts)
     for (int64_t from = 0; from < p.words; from += kDepth) {
       const int64_t depth = std::min(kDepth, p.words - from);
       pack_b(p, column, width, from, depth, slice);
       const Word* left = p.a.turned ? p.left() + from * p.a_row + row : p.left() + row * p.a_row + from;
-      p.ops->product(rows, width, depth, left, p.a_row, p.a.turned, slice, width, sums, width,
+      p.ops->product(rows, width, depth, left, p.a_row, p.a.turned, slice, width, sums, sum_row,
                      from > 0 || &p != parts.data());
     }
+  if (in_result) return;
   float scales[kRows];
   std::fill_n(scales, rows, product.scale);
   parts[0].ops->store_rows(sums, width, product.scale == 1 ? nullptr : scales, rows, columns, product.result, product.n,
-                           at(c, product.result, row * product.n + column));
+                           result);
 }
 
 // Divides a product into tasks. A task computes one panel of the result. If the result has many rows, a task computes a
