@@ -50,7 +50,8 @@ test-device: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)
 	@tests/on_device.sh $(PLUGIN) $(BUILD)
 
-# Starts no workload after 26 minutes, so it takes about half an hour. bench-all measures the full table.
+# Measures each workload once, then a second time. Starts no workload after 26 minutes, so it takes about half an hour.
+# bench-all measures the full table.
 bench: build
 	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --minutes 26
 bench-all: build

@@ -3,10 +3,10 @@
 usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--isa SET] [--rounds 2] [--minutes M] [--only WORDS]
 
 Peers: Transformers + PEFT, and a plain JAX step on the compiler that Fettle uses. All programs have the same weights,
-rows and precision. Rounds alternate between the programs, so that a slowdown of the machine affects all of them. Speed
-and memory are those of the best round. The rates of matrix products are measured in the same rounds, and the share
-counts the best of them. The time to the first step is that of the first round (new), and that of the
-last round, which finds the compiled programs (cached). The page is written again after each workload. --isa limits all
+rows and precision. A round measures each workload once with each program, so that a slowdown of the machine affects all
+of them. Speed and memory are those of the best round. The rates of matrix products are measured in the same rounds, and
+the share counts the best of them. The time to the first step is that of the first round (new), and that of the last
+round, which finds the compiled programs (cached). The page is written again after each workload. --isa limits all
 programs to an instruction set on a machine that has more. After --minutes, no new workload starts, and the page says
 what was left out. run.sh passes --jax-python.
 """
@@ -64,24 +64,27 @@ def model_of(folder, work, device="cpu"):
     return model
 
 
-def measured(options, work, model, with_rates):
-    """Returns {program: list of results}; with_rates, also under `rates` the rates of matrix products of each round."""
-    results = dict(fettle=[], peft=[], jax=[], rates=[])
-    with tempfile.TemporaryDirectory() as folder:
-        cache = pathlib.Path(folder)
+class Measured:
+    """The results of one workload: for each program a list, one entry for each round. `rates` are those of products."""
+
+    def __init__(self, options, work, model):
+        self.options, self.work, self.model = options, work, model
+        self.fettle, self.peft, self.jax, self.rates = [], [], [], []
+        self.cache = tempfile.TemporaryDirectory()
         for entry in ("plugins", "kernels"):  # everything but compiled programs is ready, as after the first run
             if (options.cache / entry).exists():
-                os.symlink(options.cache / entry, cache / entry)
-        for _ in range(options.rounds):
-            results["fettle"].append(measure.fettle(options.fettle, work, model, cache))
-            if work.kind != "qlora":  # PEFT's 4 bits need bitsandbytes
-                results["peft"].append(measure.peer(sys.executable, "peer_peft.py", work, model))
-            if work.kind == "lora" and work.shape == "135m":
-                results["jax"].append(measure.peer(options.jax_python, "peer_jax.py", work, model,
-                                                   **measure.jax_environment(options.cache)))
-            if with_rates:
-                results["rates"].append(measure.matmul_rates(work, model, options.jax_python, options.cache))
-    return results
+                os.symlink(options.cache / entry, pathlib.Path(self.cache.name) / entry)
+
+    def measure(self, with_rates):
+        options, work, model = self.options, self.work, self.model
+        self.fettle.append(measure.fettle(options.fettle, work, model, pathlib.Path(self.cache.name)))
+        if work.kind != "qlora":  # PEFT's 4 bits need bitsandbytes
+            self.peft.append(measure.peer(sys.executable, "peer_peft.py", work, model))
+        if work.kind == "lora" and work.shape == "135m":
+            self.jax.append(measure.peer(options.jax_python, "peer_jax.py", work, model,
+                                         **measure.jax_environment(options.cache)))  # fmt: skip
+        if with_rates:
+            self.rates.append(measure.matmul_rates(work, model, options.jax_python, options.cache))
 
 
 def best(runs, figure="speed"):
@@ -96,11 +99,27 @@ def number(value, form=".0f"):
     return format(value, form) if value else ""
 
 
-def row(work, results, rates):
-    ours, peft, jax = results["fettle"], results["peft"], results["jax"]
+def useful_flops(work, model, weights):
+    """Returns the FLOPs that one token of a training step needs, without recomputation: products with the weights,
+    attention to the keys before it, and the adapters of rank 8."""
+    config = json.loads((model / "config.json").read_text())
+    hidden, mlp, layers = (config[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+    keys = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
+    # Two products forward and four backward, for half of the row's keys on average.
+    attention = 6 * layers * hidden * (work.length + 1)
+    if work.kind == "full":
+        return 6 * weights + attention
+    # A frozen weight has no gradient; the two factors of an adapter have.
+    adapters = layers * 8 * (2 * (hidden + hidden) + 2 * (hidden + keys) + 3 * (hidden + mlp))
+    return 4 * weights + 6 * adapters + attention
+
+
+def row(measured, rates):
+    """Returns the lines of the table. `rates` has the best rate of each engine for the step's products, or is None."""
+    work, model, ours, peft, jax = measured.work, measured.model, measured.fettle, measured.peft, measured.jax
     share = ""
     if rates and work.kind in ("lora", "full"):
-        flops = (6 if work.kind == "full" else 4) * rates["weights"]
+        flops = useful_flops(work, model, rates["weights"])
         share = f"{best(ours) * flops / max(v for k, v in rates.items() if k != 'weights') / 1e9:.2f}"
     memory = [min(run["memory"] for run in runs) / 1e9 if runs else None for runs in (ours, peft)]
     first = [run.get("first") for run in ours]
@@ -120,6 +139,30 @@ def processor():
     family = re.search(r"cpu family\s*: (.*)", text)
     flags = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if re.search(rf"\b{flag}\b", text)]
     return f"{os.cpu_count()} cores of {model.group(1) if model else '?'} (family {family.group(1) if family else '?'}; {', '.join(flags)})"
+
+
+def shape_of(work):
+    return work.shape, work.dtype, work.rows * work.length
+
+
+def body(wanted, all_measured):
+    """Returns the lines of the page after the head of its table."""
+    rates = {}  # by shape: the best rate of each engine
+    for work, measured in all_measured.items():
+        for one in measured.rates:
+            known = rates.setdefault(shape_of(work), one)
+            rates[shape_of(work)] = {name: max(known[name], rate) for name, rate in one.items()}
+    lines = [line for measured in all_measured.values() for line in row(measured, rates.get(shape_of(measured.work)))]
+    once = [work.title() for work in wanted if work in all_measured and len(all_measured[work].fettle) == 1]
+    missing = [work.title() for work in wanted if work not in all_measured]
+    lines += ["", "Measured in one round: " + "; ".join(once) + "."] if once else []
+    lines += ["", "Left out for time: " + "; ".join(missing) + "."] if missing else []
+    lines += ["", "The share counts the FLOPs of products with weights, of adapters and of attention to earlier keys, without "
+              "recomputation. Rates of matrix products at the step's shapes, GFLOP/s:", ""]  # fmt: skip
+    for (shape, dtype, positions), engines in rates.items():
+        said = ", ".join(f"{name} {rate:.0f}" for name, rate in engines.items() if name != "weights")
+        lines.append(f"- {shape} {dtype}, {positions} positions: {said}")
+    return [*lines, ""]
 
 
 def main():
@@ -144,23 +187,20 @@ def main():
             f"all linear layers. Best of {options.rounds} alternating rounds; `make bench` repeats it. Load before: "
             f"{os.getloadavg()[0]:.1f}.", ""]  # fmt: skip
     table = ["| work | " + " | ".join(HEAD) + " |", "|---" * (len(HEAD) + 1) + "|"]
-    rates, start = {}, time.perf_counter()
-    for number_, work in enumerate(wanted):
-        if time.perf_counter() - start > options.minutes * 60:
-            table += ["", "Left out for time: " + "; ".join(w.title() for w in wanted[number_:]) + "."]
-            break
-        model = model_of(options.models, work)
-        key = (work.shape, work.dtype, work.rows * work.length)
-        results = measured(options, work, model, work.kind in ("lora", "full") and key not in rates)
-        if results["rates"]:
-            rates[key] = {name: max(one[name] for one in results["rates"]) for name in results["rates"][0]}
-        lines = row(work, results, rates.get(key))
-        print("\n".join(lines), flush=True)
-        table += lines
-        said = [f"- {shape} {dtype}, {positions} positions: " + ", ".join(f"{k} {v:.0f}" for k, v in r.items() if k != "weights")
-                for (shape, dtype, positions), r in rates.items()]  # fmt: skip
-        tail = ["", "Rates of matrix products at the step's shapes, GFLOP/s:", "", *said, ""]
-        options.out.write_text("\n".join(head + table + tail))
+    all_measured, start = {}, time.perf_counter()
+    for round_ in range(options.rounds):
+        rated = set()  # shapes whose products were measured in this round
+        for work in wanted:
+            if time.perf_counter() - start > options.minutes * 60:
+                break
+            if work not in all_measured:
+                all_measured[work] = Measured(options, work, model_of(options.models, work))
+            with_rates = work.kind in ("lora", "full") and shape_of(work) not in rated
+            if with_rates:
+                rated.add(shape_of(work))
+            all_measured[work].measure(with_rates)
+            print(f"round {round_ + 1}: {work.title()}: {all_measured[work].fettle[-1]['speed']:.0f} tokens/s", flush=True)
+            options.out.write_text("\n".join(head + table + body(wanted, all_measured)))
     print(f"written to {options.out}", file=sys.stderr)
 
 
