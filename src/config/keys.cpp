@@ -455,9 +455,10 @@ std::vector<Key> hardware_keys() {
       {.name = "sharding",
        .group = Group::kHardware,
        .member = &Recipe::sharding,
-       .help =
-           "Mesh axes for logical axes of the model, such as `{mlp: tp}`; other logical axes keep their defaults. For "
-           "experiments."},
+       .help = "Mesh axes for logical axes of the model; other logical axes keep their defaults. With `tp`, "
+               "`{act_embed: tp}` "
+               "splits the hidden state between layers, which saves memory for long rows. Other values are for "
+               "experiments."},
       {.name = "offload_optimizer",
        .group = Group::kHardware,
        .member = &Recipe::offload_optimizer,

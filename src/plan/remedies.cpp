@@ -22,6 +22,7 @@ class Search {
         changed.gradient_checkpointing = "full";
         attempt("gradient_checkpointing: full", changed, machine_);
       }
+      split_hidden();
       fewer_rows();
       shorter_rows();
     }
@@ -53,6 +54,18 @@ class Search {
     } catch (const Error&) {
       return false;
     }
+  }
+
+  // With tp, every device stores the whole hidden state that enters a layer, unless the recipe says otherwise. Tries to
+  // split it over tp.
+  void split_hidden() {
+    const Run& run = plan_.run;
+    if (plan_.mesh.size_of("tp") == 1 ||
+        !run.sharding.fitting({"act_embed"}, {run.model.config.hidden_size}).dims[0].empty())
+      return;
+    Variant changed = plan_.variant;
+    changed.sharding["act_embed"] = "tp";
+    attempt("sharding: {act_embed: tp}", changed, machine_);
   }
 
   // Tries fewer rows, because temporaries grow with the number of rows. First tries as many rows as should fit, then

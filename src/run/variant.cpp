@@ -18,6 +18,7 @@ Recipe with_variant(Recipe recipe, const Variant& variant) {
   take(recipe.offload_param, variant.offload_param);
   take(recipe.train_from_scratch, variant.train_from_scratch);
   take(recipe.mesh, variant.mesh);
+  for (const auto& [logical, axes] : variant.sharding) recipe.sharding[logical] = axes;
   if (variant.any_device_count) recipe.device_count.reset();
   if (variant.any_bits) recipe.quantization_bit.reset();
   if (variant.any_labels) {

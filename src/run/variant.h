@@ -21,10 +21,11 @@ struct Variant {
   std::optional<std::string> gradient_checkpointing, finetuning_type;
   std::optional<bool> offload_optimizer, offload_param, train_from_scratch;
   std::optional<std::map<std::string, int64_t>> mesh;
-  bool any_device_count = false;  // ignores the recipe's device_count
-  bool any_bits = false;          // ignores the recipe's quantization_bit
-  bool any_labels = false;        // ignores the recipe's keys about labels
-  bool exact = false;             // all arithmetic is in f32, and nothing is offloaded
+  std::map<std::string, std::string> sharding = {};  // replaces these entries of the recipe's sharding
+  bool any_device_count = false;                     // ignores the recipe's device_count
+  bool any_bits = false;                             // ignores the recipe's quantization_bit
+  bool any_labels = false;                           // ignores the recipe's keys about labels
+  bool exact = false;                                // all arithmetic is in f32, and nothing is offloaded
   // When adapters are merged during loading, keeps the merged base in f32, like an export does.
   bool merges_in_f32 = false;
   std::vector<SideAdapter> side_by_side = {};  // Run::side_by_side; if not empty, the recipe must name no adapters

@@ -18,12 +18,12 @@ std::vector<std::string> plan_words(const std::vector<std::string>& more) {
 }
 
 // Writes the target file of a card like the MI300X, on which `bytes` bytes are left after the allowance for libraries.
-// Returns its path.
-std::string small_card(const TempFolder& folder, int64_t bytes) {
-  constexpr int64_t kLibraries = 800'000'000;
+// The allowance of a machine with several such cards is larger. Returns the file's path.
+std::string small_card(const TempFolder& folder, int64_t bytes, bool several = false) {
+  const int64_t libraries = several ? 2'000'000'000 : 800'000'000;
   const std::filesystem::path file = folder.path() / "small.yaml";
   write_text(file, fmt::format("like: mi300x\ntitle: a small card\nmemory_gib: {:.9f}\n",
-                               static_cast<double>(kLibraries + bytes) / (1 << 30)));
+                               static_cast<double>(libraries + bytes) / (1 << 30)));
   return file.string();
 }
 
@@ -87,6 +87,25 @@ TEST(Plan, ListsRemediesWhenTheStepDoesNotFit) {
   EXPECT_EQ(run.code, 3) << run.err;
   EXPECT_THAT(run.out, AllOf(HasSubstr("a small card"), HasSubstr("it fits with any one of these changes"),
                              HasSubstr("per_device_train_batch_size: ")));
+}
+
+// With tp, each device of a card that is too small for the whole hidden states can store its part of them.
+TEST(Plan, SplitsTheHiddenStateOverTpIfTheStepDoesNotFit) {
+  TempFolder folder;
+  const auto words = [](const std::string& target, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--target", target + ":2", "mesh={tp: 2}", "gradient_checkpointing=full", "--json"});
+    return plan_words(more);
+  };
+  const auto peak = [&](std::vector<std::string> more) {
+    const Outcome run = run_fettle(folder, words("mi300x", std::move(more)));
+    EXPECT_EQ(run.code, 0) << run.err;
+    return nlohmann::json::parse(run.out)["per_device"]["peak_bytes"].get<int64_t>();
+  };
+  const int64_t whole = peak({}), split = peak({"sharding={act_embed: tp}"});
+  ASSERT_LT(split, whole);
+  const Outcome run = run_fettle(folder, words(small_card(folder, (split + whole) / 2, true), {}));
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_EQ(nlohmann::json::parse(run.out)["remedies"][0]["change"], "sharding: {act_embed: tp}") << run.out;
 }
 
 TEST(Plan, FitFindsALargerBatch) {

@@ -72,6 +72,17 @@ TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   }
 }
 
+// The hidden state between layers is split over tp, with and without recomputation.
+TEST(Mesh, HiddenStateSplitOverTpEqualsOneDevice) {
+  const TrainOptions options{.steps = 3, .rate = 5e-4};
+  for (const auto& [model, remat] : {std::pair{"llama", "none"}, {"llama", "full"}, {"gpt2", "full"}}) {
+    Recipe eight = recipe_of({{"fsdp", 2}, {"sp", 2}, {"tp", 2}}, "full", model);
+    eight.sharding = {{"act_embed", "tp"}};
+    eight.gradient_checkpointing = remat;
+    expect_equal(train(eight, options), train(recipe_of({}, "full", model), options), model);
+  }
+}
+
 // With gradient_checkpointing: 50%, the first of two loops over layers saves only the inputs of the layers. The second
 // loop saves the results of matrix products, except attention's scores.
 TEST(Mesh, PartsOfTheLayersComputedAgainEqualOneDevice) {
