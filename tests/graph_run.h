@@ -97,10 +97,11 @@ inline Value to_value(const HostArray& array) {
 inline Devices& cpu_devices(int64_t count = 1) {
   static std::map<int64_t, Devices> made;
   if (const auto at = made.find(count); at != made.end()) return at->second;
-  return made.emplace(count, DeviceRequest{.plugin = test_plugin(),
-                                           .count = count,
-                                           .compile_cache = "off",
-                                           .memory_utilization = kTestMemoryShare})
+  return made
+      .emplace(
+          count,
+          DeviceRequest{
+              .plugin = test_plugin(), .count = count, .compile_cache = "off", .memory_utilization = kTestMemoryShare})
       .first->second;
 }
 
