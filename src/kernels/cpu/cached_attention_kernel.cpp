@@ -64,7 +64,9 @@ Tensor cache_segments(const CachedSite& site, const Tensor& chunk) {
 }  // namespace
 
 bool cached_attention_pays(const CompositeSite& site) {
-  return has_fast_ops(site.inputs[0].dtype);
+  constexpr int64_t kShortest = 16;
+  const Shape& q = site.inputs[0];
+  return q.dims[1] >= kShortest && has_fast_ops(q.dtype);
 }
 
 std::optional<Kernel> cached_attention_kernel(const CompositeSite& composite) {

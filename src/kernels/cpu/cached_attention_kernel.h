@@ -12,7 +12,8 @@ namespace fettle::cpu {
 // Returns the kernel; nullopt for dtypes other than f32 and bf16, and if the heads of the cache are not split over
 // devices in the same way as the heads of the queries.
 std::optional<Kernel> cached_attention_kernel(const CompositeSite& site);
-// Returns true on CPUs with AVX2 (benchmarks/attention_202611.md).
+// Returns true for 16 queries or more, the shortest piece of a prompt, on CPUs with AVX2
+// (benchmarks/attention_202611.md). Fewer queries were not measured.
 bool cached_attention_pays(const CompositeSite& site);
 
 inline constexpr const char* kCachedAttentionKernel = "cpu_cached_attention/1";
