@@ -50,7 +50,7 @@ ffi::Error forward(float scale, float softcap, bool causal, ffi::ThreadPool pool
                    ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes, ffi::Result<ffi::AnyBuffer> o,
                    ffi::Result<Floats> log_sum, ffi::Result<ffi::AnyBuffer> workspace) {
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
-  if (!problem) return wrong_operands("cpu_attention");
+  if (!problem || problem->keys != problem->length) return wrong_operands("cpu_attention");
   attention(*problem, o->untyped_data(), log_sum->typed_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
@@ -60,7 +60,7 @@ ffi::Error backward(float scale, float softcap, bool causal, ffi::ThreadPool poo
                     ffi::AnyBuffer d_o, ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
                     ffi::Result<ffi::AnyBuffer> dv, ffi::Result<ffi::AnyBuffer> workspace) {
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
-  if (!problem) return wrong_operands("cpu_attention");
+  if (!problem || problem->keys != problem->length) return wrong_operands("cpu_attention");
   attention_backward(*problem, o.untyped_data(), log_sum.typed_data(), d_o.untyped_data(), dq->untyped_data(),
                      dk->untyped_data(), dv->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
