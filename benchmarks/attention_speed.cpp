@@ -1,5 +1,6 @@
-// Measures attention and its gradient on the CPU plugin, computed by the composite's body and by the kernel. Runs of
-// the two alternate; the result is the median. Prints a table in Markdown.
+// Measures attention and its gradient on the CPU plugin, computed by the composite's body and by the kernel. With the
+// argument `prompt`, measures attention of pieces of a prompt to a cache instead. Runs of the two alternate; the result
+// is the median. Prints a table in Markdown.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -55,14 +56,17 @@ struct Compiled {
   Bindings bindings;
   std::vector<double> seconds;
 
-  Compiled(Devices& devices, const Program& program, int64_t documents) : executable(devices.compile(program)) {
+  Compiled(Devices& devices, const Program& program, int64_t documents, int64_t filled = 0)
+      : executable(devices.compile(program)) {
     std::mt19937 generator(1);
     std::normal_distribution<float> normal;
     for (const ArgInfo& info : executable.signature().inputs) {
       HostArray value(info.shape);
-      const int64_t length = info.shape.dims[1];
+      const int64_t length = info.shape.dims.back();
       for (int64_t i = 0; i < info.shape.elements(); ++i) {
-        if (info.shape.dtype == DType::kI32)
+        if (info.name == "filled")
+          value.as<int32_t>()[i] = static_cast<int32_t>(filled);
+        else if (info.shape.dtype == DType::kI32)
           value.as<int32_t>()[i] = static_cast<int32_t>(1 + i % length * documents / length);
         else
           store_float(value.data(), info.shape.dtype, i, normal(generator));
@@ -90,9 +94,9 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-void print_table() {
-  Devices devices({.plugin = "cpu", .count = 1, .compile_cache = "off"});
-  std::vector<KernelRow> rows;  // used at all shapes, even if the body is faster there
+// Returns the kernels, for use at all shapes, even if the body is faster there.
+KernelSet kernels_for(const Devices& devices) {
+  static std::vector<KernelRow> rows;
   for (const KernelRow* row : select_kernels("cpu", {"auto"})) {
     rows.push_back(*row);
     rows.back().pays = nullptr;
@@ -100,6 +104,50 @@ void print_table() {
   KernelSet kernels;
   for (const KernelRow& row : rows) kernels.push_back(&row);
   register_handlers(kernels, devices.client().plugin());
+  return kernels;
+}
+
+// Attention of `length` queries to a cache of `keys` positions, as in a layer of the 135M shape.
+Program build_piece(int64_t length, int64_t keys, DType dtype, const ChooseKernel& choose) {
+  Program program({}, choose);
+  BuildScope scope(program.block());
+  const ModelConfig config;
+  const Weights none;
+  const ShardingRules rules{MeshAxes{}};
+  const Tensor q = program.input("q", {dtype, {1, length, 9, kWidth}});
+  LayerCache cache;
+  for (const char* name : {"keys", "values"}) cache[name] = program.input(name, {dtype, {1, keys, 3, kWidth}});
+  Forward f{.config = config, .weights = none, .sharding = rules};
+  f.cache = Cache{.filled = program.input("filled", {DType::kI32, {1}})};
+  program.output("o", attention(f, q, {}, {}, {.scale = 0.125}, &cache));
+  return program;
+}
+
+void print_pieces() {
+  Devices devices({.plugin = "cpu", .count = 1, .compile_cache = "off"});
+  const KernelSet kernels = kernels_for(devices);
+  std::cout << fmt::format("Attention to a cache, {}; instructions: f32 {}, bf16 {}\n\n", cpu_name(),
+                           cpu::block_ops(DType::kF32).name, cpu::block_ops(DType::kBF16).name)
+            << "| queries | cache | dtype | body ms | kernel ms, cache full | ratio | kernel ms, first piece |\n"
+            << "|---|---|---|---|---|---|---|\n";
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t keys : {512, 2048, 8192})
+      for (const int64_t length : {16, 32, 64, 128, 256, 512}) {
+        const Program with = build_piece(length, keys, dtype, choose_among(kernels));
+        Compiled body(devices, build_piece(length, keys, dtype, {}), 1, keys - length);
+        Compiled kernel(devices, with, 1, keys - length), first(devices, with, 1, 0);
+        for (int round = 0; round < kRounds; ++round)
+          for (Compiled* each : {&body, &kernel, &first}) each->time();
+        std::cout << fmt::format("| {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} |\n", length, keys,
+                                 stablehlo_name(dtype), body.median() * 1e3, kernel.median() * 1e3,
+                                 body.median() / kernel.median(), first.median() * 1e3)
+                  << std::flush;
+      }
+}
+
+void print_table() {
+  Devices devices({.plugin = "cpu", .count = 1, .compile_cache = "off"});
+  const KernelSet kernels = kernels_for(devices);
   std::cout << fmt::format("Attention, forward and backward, {}; instructions: f32 {}, bf16 {}\n\n", cpu_name(),
                            cpu::block_ops(DType::kF32).name, cpu::block_ops(DType::kBF16).name)
             << "| shape | rows x length | documents | dtype | body ms | kernel ms | ratio | kernel GFLOP/s |\n"
@@ -126,9 +174,9 @@ void print_table() {
 }  // namespace
 }  // namespace fettle
 
-int main() {
+int main(int count, char** words) {
   try {
-    fettle::print_table();
+    count > 1 && std::string_view(words[1]) == "prompt" ? fettle::print_pieces() : fettle::print_table();
   } catch (const std::exception& error) {
     std::cerr << error.what() << "\n";
     return 1;

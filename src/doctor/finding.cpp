@@ -32,8 +32,8 @@ std::string_view word_of(Verdict verdict) {
 std::string format_findings(const Findings& findings) {
   std::string text;
   for (const Finding& finding : findings.all()) {
-    text += fmt::format("{:<9}{:<22}{}\n", word_of(finding.verdict), finding.check, finding.text);
-    if (!finding.remedy.empty()) text += fmt::format("{:<31}remedy: {}\n", "", finding.remedy);
+    text += fmt::format("{:<9}{:<29}{}\n", word_of(finding.verdict), finding.check, finding.text);
+    if (!finding.remedy.empty()) text += fmt::format("{:<38}remedy: {}\n", "", finding.remedy);
   }
   const auto bad = std::ranges::count(findings.all(), Verdict::kBad, &Finding::verdict);
   return text + (bad == 0 ? "\nall is well\n" : fmt::format("\n{} check{} found a fault\n", bad, bad == 1 ? "" : "s"));

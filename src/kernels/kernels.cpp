@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/cached_attention_kernel.h"
 #include "kernels/cpu/products/linear_kernel.h"
 #include "kernels/cpu/products/lora_kernel.h"
 #include "kernels/cpu/row_kernels.h"
@@ -19,6 +20,8 @@ namespace {
 constexpr std::array kRows{
     KernelRow{cpu::kAttentionKernel, "attention", "cpu", cpu::attention_kernel, cpu::attention_pays,
               cpu::register_attention},
+    KernelRow{cpu::kCachedAttentionKernel, "cached_attention", "cpu", cpu::cached_attention_kernel,
+              cpu::cached_attention_pays, cpu::register_cached_attention},
     KernelRow{cpu::kLinearKernel, "linear", "cpu", cpu::linear_kernel, cpu::linear_pays, cpu::register_linear},
     KernelRow{cpu::kLoraKernel, "lora", "cpu", cpu::lora_kernel, cpu::many_rows_pay, cpu::register_lora},
     KernelRow{cpu::kGatedKernel, "gated", "cpu", cpu::gated_kernel, cpu::rows_pay, cpu::register_gated},

@@ -19,7 +19,7 @@ struct TrialInput {
 struct Trial {
   std::string title;  // "attention in bf16"
   std::vector<TrialInput> inputs;
-  // Appends the composite and its gradient to the current block. The results are f32.
+  // Appends the composite to the current block, and its gradient if training uses it. The results are f32.
   std::function<std::vector<Tensor>(const std::vector<Tensor>& inputs)> build;
   std::vector<std::vector<double>> wanted;  // the expected elements of the results, computed on the host in double
   double bound;                             // limit of the distance, relative to the norm of `wanted`
@@ -37,7 +37,7 @@ Trial also_on_slices(Trial trial);
 
 // Each function returns the trials of one composite; trials_of() calls one of them.
 using TrialsOfOne = std::vector<Trial>(const MeshAxes& mesh, bool every_width);
-TrialsOfOne attention_trials, linear_trials, lora_trials, gated_trials, rms_norm_trials, rope_trials,
-    cross_entropy_trials;
+TrialsOfOne attention_trials, cached_attention_trials, linear_trials, lora_trials, gated_trials, rms_norm_trials,
+    rope_trials, cross_entropy_trials;
 
 }  // namespace fettle

@@ -72,6 +72,7 @@ struct Inputs {
   AttentionProblem problem() const {
     return {.rows = setting.rows,
             .length = setting.length,
+            .keys = setting.length,
             .heads = setting.heads,
             .key_heads = setting.key_heads,
             .width = setting.width,

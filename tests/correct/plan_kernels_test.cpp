@@ -107,7 +107,7 @@ TEST(PlanKernels, AttentionOnTheCpuCountsVisibleBlocksOnly) {
       }
     EXPECT_EQ(found, 1);
     const int64_t scratch = cpu::attention_workspace(
-        {.rows = 1, .length = kLength, .heads = kHeads, .key_heads = kKeyHeads, .width = kWidth});
+        {.rows = 1, .length = kLength, .keys = kLength, .heads = kHeads, .key_heads = kKeyHeads, .width = kWidth});
     EXPECT_GE(step.memory.temp, scratch);
     EXPECT_LT(step.memory.temp, 2 * scratch);
   }

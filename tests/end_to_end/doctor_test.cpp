@@ -51,6 +51,7 @@ TEST(Doctor, MeasuresTheDevicesOfTheHost) {
                            "training step",
                            "composites",
                            "kernel cpu_attention",
+                           "kernel cpu_cached_attention",
                            "kernel cpu_linear",
                            "kernel cpu_lora",
                            "kernel cpu_gated",

@@ -13,18 +13,22 @@ namespace fettle::cpu {
 
 struct BlockOps;
 
-// The sizes and options of one call of attention without a cache (models/blocks/attention.h defines the options).
-// Arrays are dense and row-major.
+// The sizes and options of one call of attention (models/blocks/attention.h defines the options). Arrays are dense and
+// row-major. In training, S = T and `first` = 0. With a cache, query i of a row has position `first` + i among the S
+// keys. Keys from `first` + T on are not filled yet; they are never read.
 struct AttentionProblem {
-  int64_t rows = 0, length = 0, heads = 0, key_heads = 0, width = 0;  // B, T, N, K, H
+  int64_t rows = 0, length = 0, keys = 0, heads = 0, key_heads = 0, width = 0;  // B, T, S, N, K, H
+  int64_t first = 0;                                                            // at most S - T
   DType dtype = DType::kF32;  // dtype of q, k, v, o and their gradients: f32 or bf16
   bool causal = true;
   int64_t window = 0;  // number of keys that a query sees, including its own; 0: no limit. A limit requires `causal`
   float scale = 1, softcap = 0;
   const float* slopes = nullptr;                        // [N], or null
-  const int32_t* segments = nullptr;                    // [B, T]
-  const void *q = nullptr, *k = nullptr, *v = nullptr;  // q [B, T, N, H]; k and v [B, T, K, H]
+  const int32_t* segments = nullptr;                    // [B, S]; a query has the segment of its position
+  const void *q = nullptr, *k = nullptr, *v = nullptr;  // q [B, T, N, H]; k and v [B, S, K, H]
   const BlockOps* ops = nullptr;                        // null: the fastest table of functions for this CPU
+
+  int64_t filled() const { return first + length; }  // number of keys that may be read
 };
 
 // Return how many bytes of scratch memory attention() and attention_backward() need. The memory must be aligned to 64
@@ -33,9 +37,10 @@ int64_t attention_workspace(const AttentionProblem& problem);
 int64_t attention_backward_workspace(const AttentionProblem& problem);
 
 // Computes o [B, T, N, H] in the problem's dtype, and log_sum [B, N, T]: the log of the sum of exp(score) over the seen
-// keys, in f32.
+// keys, in f32. `log_sum` may be null.
 void attention(const AttentionProblem& problem, void* o, float* log_sum, void* workspace, const ParallelFor& parallel);
-// Computes the gradients with respect to q, k and v from the forward pass's results and d_o [B, T, N, H].
+// Computes the gradients with respect to q, k and v from the forward pass's results and d_o [B, T, N, H]. Requires
+// S = T and `first` = 0.
 void attention_backward(const AttentionProblem& problem, const void* o, const float* log_sum, const void* d_o, void* dq,
                         void* dk, void* dv, void* workspace, const ParallelFor& parallel);
 

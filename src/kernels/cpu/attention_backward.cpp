@@ -85,7 +85,7 @@ class Backward {
         ops_(p_.ops != nullptr ? *p_.ops : block_ops(p_.dtype)),
         s_(packed_sizes(p_, ops_.pairs)),
         w_(p_, s_, static_cast<Word*>(workspace)),
-        segments_(p_, s_.blocks) {}
+        segments_(p_) {}
 
   void run(const ParallelFor& parallel) const {
     const int64_t heads = p_.rows * p_.heads, key_heads = p_.rows * p_.key_heads;
@@ -103,10 +103,10 @@ class Backward {
  private:
   int64_t present(int64_t block) const { return std::min(kBlock, p_.length - block * kBlock); }
   int64_t query_offset(int64_t head, int64_t block) const {
-    return offset(p_, p_.heads, head / p_.heads, block * kBlock, head % p_.heads);
+    return cpu::query_offset(p_, head / p_.heads, block * kBlock, head % p_.heads);
   }
   int64_t key_offset(int64_t key_head, int64_t block) const {
-    return offset(p_, p_.key_heads, key_head / p_.key_heads, block * kBlock, key_head % p_.key_heads);
+    return cpu::key_offset(p_, key_head / p_.key_heads, block * kBlock, key_head % p_.key_heads);
   }
   int64_t key_head_of(int64_t head) const {
     return head / p_.heads * p_.key_heads + head % p_.heads / (p_.heads / p_.key_heads);

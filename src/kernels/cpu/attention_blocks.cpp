@@ -12,26 +12,36 @@ int64_t round_up(int64_t value, int64_t multiple) {
 }  // namespace
 
 PackedSizes packed_sizes(const AttentionProblem& problem, bool pairs) {
-  const int64_t padded = round_up(problem.length, kBlock), width = round_up(problem.width, 16);
+  const int64_t padded = round_up(problem.keys, kBlock), width = round_up(problem.width, 16);
   return {padded / kBlock, padded, width, pairs ? width / 2 : width, pairs ? kBlock / 2 : kBlock};
 }
 
-BlockSegments::BlockSegments(const AttentionProblem& problem, int64_t blocks) : blocks_(blocks) {
-  for (int64_t row = 0; row < problem.rows; ++row)
-    for (int64_t start = 0; start < problem.length; start += kBlock) {
-      const int32_t* first = problem.segments + row * problem.length + start;
-      const auto [low, high] = std::minmax_element(first, first + std::min(kBlock, problem.length - start));
-      ranges_.push_back({*low, *high});
+int64_t query_block_count(const AttentionProblem& problem) {
+  return round_up(problem.length, kBlock) / kBlock;
+}
+
+BlockSegments::BlockSegments(const AttentionProblem& problem)
+    : query_blocks_(query_block_count(problem)), key_blocks_(round_up(problem.filled(), kBlock) / kBlock) {
+  auto add = [&](int64_t row, int64_t begin, std::vector<Range>& ranges) {
+    for (int64_t start = begin; start < problem.filled(); start += kBlock) {
+      const int32_t* first = problem.segments + row * problem.keys + start;
+      const auto [low, high] = std::minmax_element(first, first + std::min(kBlock, problem.filled() - start));
+      ranges.push_back({*low, *high});
     }
+  };
+  for (int64_t row = 0; row < problem.rows; ++row) {
+    add(row, problem.first, queries_);
+    add(row, 0, keys_);
+  }
 }
 
 void look(const AttentionProblem& p, const BlockSegments& segments, int64_t row, int64_t query_block, int64_t key_block,
           Visibility& out) {
-  const BlockSegments::Range &queries = segments.of(row, query_block), &keys = segments.of(row, key_block);
+  const BlockSegments::Range &queries = segments.of_queries(row, query_block), &keys = segments.of_keys(row, key_block);
   out.any = queries.low <= keys.high && keys.low <= queries.high;
   if (!out.any) return;
-  const int64_t query = query_block * kBlock, key = key_block * kBlock;
-  const int64_t present = std::min(kBlock, p.length - key);
+  const int64_t query = p.first + query_block * kBlock, key = key_block * kBlock;
+  const int64_t present = std::min(kBlock, p.filled() - key);
   ScoreBlock& mask = out.mask;
   mask = {};
   mask.rows = mask.columns = kBlock;
@@ -52,18 +62,19 @@ void look(const AttentionProblem& p, const BlockSegments& segments, int64_t row,
   mask.low = out.low;
   mask.high = out.high;
   if (!mask.segments) return;
-  const int32_t* row_segments = p.segments + row * p.length;
+  const int32_t* row_segments = p.segments + row * p.keys;
   for (int64_t i = 0; i < kBlock; ++i) {
-    out.query_segments[i] = row_segments[std::min(query + i, p.length - 1)];
-    out.key_segments[i] = row_segments[std::min(key + i, p.length - 1)];
+    out.query_segments[i] = row_segments[std::min(query + i, p.filled() - 1)];
+    out.key_segments[i] = row_segments[std::min(key + i, p.filled() - 1)];
   }
   mask.query_segments = out.query_segments;
   mask.key_segments = out.key_segments;
 }
 
-BlockRange key_blocks(const AttentionProblem& p, int64_t blocks, int64_t query_block) {
-  BlockRange out{0, p.causal ? query_block : blocks - 1};
-  if (p.window > 0) out.first = std::max<int64_t>(0, query_block * kBlock - p.window + 1) / kBlock;
+BlockRange key_blocks(const AttentionProblem& p, int64_t query_block) {
+  const int64_t start = p.first + query_block * kBlock, end = std::min(p.filled(), start + kBlock);
+  BlockRange out{0, ((p.causal ? end : p.filled()) - 1) / kBlock};
+  if (p.window > 0) out.first = std::max<int64_t>(0, start - p.window + 1) / kBlock;
   return out;
 }
 
@@ -74,10 +85,9 @@ BlockRange query_blocks(const AttentionProblem& p, int64_t blocks, int64_t key_b
 }
 
 int64_t attention_flops(const AttentionProblem& p) {
-  const int64_t blocks = packed_sizes(p, false).blocks;
   int64_t seen = 0;
-  for (int64_t i = 0; i < blocks; ++i) {
-    const BlockRange keys = key_blocks(p, blocks, i);
+  for (int64_t i = 0; i < query_block_count(p); ++i) {
+    const BlockRange keys = key_blocks(p, i);
     seen += keys.last - keys.first + 1;
   }
   return 4 * p.rows * p.heads * seen * kBlock * kBlock * p.width;

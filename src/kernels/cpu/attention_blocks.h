@@ -11,8 +11,8 @@ namespace fettle::cpu {
 
 inline constexpr int64_t kBlock = 64;  // number of queries or keys in a block
 
-// Sizes of packed arrays, in words. `blocks` is the number of blocks of a row, `padded` the length padded to whole
-// blocks, and `width` the width of a head padded to whole vectors.
+// Sizes of packed arrays, in words. `blocks` is the number of blocks of a row's S keys, `padded` the number of keys
+// padded to whole blocks, and `width` the width of a head padded to whole vectors.
 struct PackedSizes {
   int64_t blocks, padded, width;
   int64_t across;  // words in a row that is packed across (contracted along the width)
@@ -22,18 +22,22 @@ struct PackedSizes {
 };
 PackedSizes packed_sizes(const AttentionProblem& problem, bool pairs);
 
-// The lowest and highest segment of each block of a row.
+// Number of blocks of a row's queries.
+int64_t query_block_count(const AttentionProblem& problem);
+
+// The lowest and highest segment of each block of queries and of each block of filled keys.
 class BlockSegments {
  public:
-  BlockSegments(const AttentionProblem& problem, int64_t blocks);
+  explicit BlockSegments(const AttentionProblem& problem);
   struct Range {
     int32_t low, high;
   };
-  const Range& of(int64_t row, int64_t block) const { return ranges_[row * blocks_ + block]; }
+  const Range& of_queries(int64_t row, int64_t block) const { return queries_[row * query_blocks_ + block]; }
+  const Range& of_keys(int64_t row, int64_t block) const { return keys_[row * key_blocks_ + block]; }
 
  private:
-  int64_t blocks_;
-  std::vector<Range> ranges_;
+  int64_t query_blocks_, key_blocks_;
+  std::vector<Range> queries_, keys_;
 };
 
 // Says which keys of a key block are visible to a query block. look() fills this struct for row `row` of the batch.
@@ -46,16 +50,20 @@ void look(const AttentionProblem& problem, const BlockSegments& segments, int64_
           int64_t key_block, Visibility& out);
 
 // A range of blocks, `last` included. key_blocks() returns the blocks of keys that a block of queries may see, judged
-// by positions only. query_blocks() returns the blocks of queries that may see a block of keys.
+// by positions only. query_blocks() returns the blocks of queries that may see a block of keys; it requires `first` =
+// 0.
 struct BlockRange {
   int64_t first, last;
 };
-BlockRange key_blocks(const AttentionProblem& problem, int64_t blocks, int64_t query_block);
+BlockRange key_blocks(const AttentionProblem& problem, int64_t query_block);
 BlockRange query_blocks(const AttentionProblem& problem, int64_t blocks, int64_t key_block);
 
-// Returns the offset, in elements, of row `row`, position `position` and head `head` in an array.
-inline int64_t offset(const AttentionProblem& p, int64_t heads, int64_t row, int64_t position, int64_t head) {
-  return ((row * p.length + position) * heads + head) * p.width;
+// Return the offset, in elements, of a query or a key in an array. `position` is its index in the array's row.
+inline int64_t query_offset(const AttentionProblem& p, int64_t row, int64_t position, int64_t head) {
+  return ((row * p.length + position) * p.heads + head) * p.width;
+}
+inline int64_t key_offset(const AttentionProblem& p, int64_t row, int64_t position, int64_t key_head) {
+  return ((row * p.keys + position) * p.key_heads + key_head) * p.width;
 }
 inline const void* at(const void* base, DType dtype, int64_t elements) {
   return static_cast<const char*>(base) + elements * byte_size(dtype);

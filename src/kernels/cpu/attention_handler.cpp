@@ -1,8 +1,9 @@
-// The FFI handlers of cpu_attention.
+// The FFI handlers of cpu_attention and cpu_cached_attention.
 #include <algorithm>
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/cached_attention_kernel.h"
 #include "kernels/cpu/ffi_operands.h"
 #include "kernels/cpu/plugin_threads.h"
 #include "kernels/cpu/sliced_operands.h"
@@ -15,16 +16,21 @@ namespace ffi = xla::ffi;
 using Ints = ffi::Buffer<ffi::S32>;
 using Floats = ffi::Buffer<ffi::F32>;
 
+// `first` is the position of the first query among the keys.
 std::optional<AttentionProblem> problem_of(float scale, float softcap, bool causal, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                                           ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes) {
+                                           ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes,
+                                           int64_t first = 0) {
   const auto q_dims = q.dimensions(), k_dims = k.dimensions();
   const bool f32 = q.element_type() == ffi::F32;
   if (q_dims.size() != 4 || k_dims.size() != 4 || (!f32 && q.element_type() != ffi::BF16)) return std::nullopt;
+  if (first < 0 || first + q_dims[1] > k_dims[1]) return std::nullopt;
   AttentionProblem p{.rows = q_dims[0],
                      .length = q_dims[1],
+                     .keys = k_dims[1],
                      .heads = q_dims[2],
                      .key_heads = k_dims[2],
                      .width = q_dims[3],
+                     .first = first,
                      .dtype = f32 ? DType::kF32 : DType::kBF16,
                      .causal = causal,
                      .scale = scale,
@@ -34,7 +40,7 @@ std::optional<AttentionProblem> problem_of(float scale, float softcap, bool caus
                      .k = k.untyped_data(),
                      .v = v.untyped_data()};
   const int32_t keys = *window.typed_data();
-  if (causal && keys > 0 && keys < p.length) p.window = keys;
+  if (causal && keys > 0 && keys < p.filled()) p.window = keys;
   const float* slope = slopes.typed_data();
   if (std::any_of(slope, slope + p.heads, [](float x) { return x != 0; })) p.slopes = slope;
   return p;
@@ -44,7 +50,7 @@ ffi::Error forward(float scale, float softcap, bool causal, ffi::ThreadPool pool
                    ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes, ffi::Result<ffi::AnyBuffer> o,
                    ffi::Result<Floats> log_sum, ffi::Result<ffi::AnyBuffer> workspace) {
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
-  if (!problem) return wrong_operands("cpu_attention");
+  if (!problem || problem->keys != problem->length) return wrong_operands("cpu_attention");
   attention(*problem, o->untyped_data(), log_sum->typed_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
@@ -54,9 +60,18 @@ ffi::Error backward(float scale, float softcap, bool causal, ffi::ThreadPool poo
                     ffi::AnyBuffer d_o, ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
                     ffi::Result<ffi::AnyBuffer> dv, ffi::Result<ffi::AnyBuffer> workspace) {
   const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes);
-  if (!problem) return wrong_operands("cpu_attention");
+  if (!problem || problem->keys != problem->length) return wrong_operands("cpu_attention");
   attention_backward(*problem, o.untyped_data(), log_sum.typed_data(), d_o.untyped_data(), dq->untyped_data(),
                      dk->untyped_data(), dv->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
+  return ffi::Error::Success();
+}
+
+ffi::Error cached(float scale, float softcap, ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                  ffi::AnyBuffer v, Ints segments, Ints first, Ints window, Floats slopes,
+                  ffi::Result<ffi::AnyBuffer> o, ffi::Result<ffi::AnyBuffer> workspace) {
+  const auto problem = problem_of(scale, softcap, true, q, k, v, segments, window, slopes, *first.typed_data());
+  if (!problem) return wrong_operands("cpu_cached_attention");
+  attention(*problem, o->untyped_data(), nullptr, workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
 
@@ -85,12 +100,30 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(backward_handler, backward,
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(cached_handler, cached,
+                              ffi::Ffi::Bind()
+                                  .Attr<float>("scale")
+                                  .Attr<float>("softcap")
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<ffi::AnyBuffer>()
+                                  .Arg<Ints>()
+                                  .Arg<Ints>()
+                                  .Arg<Ints>()
+                                  .Arg<Floats>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
 
 }  // namespace
 
 void register_attention(const Plugin& plugin) {
   register_kernel<forward_handler>(plugin, kAttentionTarget);
   register_kernel<backward_handler>(plugin, kAttentionGradientTarget);
+}
+
+void register_cached_attention(const Plugin& plugin) {
+  register_kernel<cached_handler>(plugin, kCachedAttentionTarget);
 }
 
 }  // namespace fettle::cpu

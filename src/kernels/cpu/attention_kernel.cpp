@@ -33,6 +33,7 @@ std::optional<Site> read(const CompositeSite& site) {
       {"scale", static_cast<float>(out.scale)}, {"softcap", static_cast<float>(out.softcap)}, {"causal", out.causal}};
   out.shard = {.rows = out.q_shard.dims[0],
                .length = out.q_shard.dims[1],
+               .keys = out.k_shard.dims[1],
                .heads = out.q_shard.dims[2],
                .key_heads = out.k_shard.dims[2],
                .width = out.q_shard.dims[3],

@@ -176,28 +176,67 @@ Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
 
 }  // namespace
 
+namespace {
+
+NamedAttributes attributes_of(const AttentionOptions& options) {
+  return {{"scale", options.scale},
+          {"softcap", options.softcap},
+          {"causal", options.causal},
+          {"slopes", std::vector<float>(options.slopes.begin(), options.slopes.end())},
+          {"window", known_window(options.window)}};
+}
+
+// Computes attention over the keys and values of a cache, to which those of the queries have been written.
+Tensor attend_to_cache(const Forward& f, const Tensor& q_BTNH, const Tensor& keys_BSKH, const Tensor& values_BSKH,
+                       const AttentionOptions& options) {
+  const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), s = keys_BSKH.dim(1);
+  // During generation, a row is one document. The positions of the cache that are not filled yet come after every
+  // query, so the causal mask hides them.
+  const auto body = [&](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& filled_B,
+                        const AttentionOptions& of) {
+    const Tensor own_T = iota({DType::kI32, {t}}, 0);
+    const Tensor index = b == 1 ? own_T + reshape(filled_B, {}) : expand(own_T, 0) + expand(filled_B, 1);
+    Keys keys{k, v, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
+    Tensor segments = full(1, {DType::kI32, {b, t}});
+    if (of.chunk) {
+      keys.segments_BS = broadcast_to(expand(keys.index_S / of.chunk, 0), {b, s});
+      segments = broadcast_to(b == 1 ? expand(index / of.chunk, 0) : index / of.chunk, {b, t});
+    }
+    return attend(q, index, segments, keys, of);
+  };
+  const bool composed = b == 1 && t > 1 && !options.sinks_N && values_BSKH.dim(3) == keys_BSKH.dim(3);
+  if (!composed) return body(q_BTNH, keys_BSKH, values_BSKH, f.cache->filled, options);
+  const Partition cache = f.sharding.fitting({"batch", "", "act_kv_heads", ""}, keys_BSKH.dims());
+  std::vector<Tensor> inputs{q_BTNH, keys_BSKH, values_BSKH, f.cache->filled};
+  std::vector<Partition> partitions{f.sharding.fitting({"batch", "length", "act_heads", ""}, q_BTNH.dims()), cache,
+                                    cache};
+  for (const Tensor& option : {options.window, options.chunk})
+    if (option) inputs.push_back(option);
+  partitions.resize(inputs.size());
+  NamedAttributes attributes = attributes_of(options);
+  attributes["chunked"] = static_cast<bool>(options.chunk);
+  return composite("cached_attention", attributes, inputs, partitions,
+                   [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+                     AttentionOptions of = options;
+                     size_t next = 4;
+                     if (of.window) of.window = in[next++];
+                     if (of.chunk) of.chunk = in[next];
+                     return {body(in[0], in[1], in[2], in[3], of)};
+                   })[0];
+}
+
+}  // namespace
+
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache) {
   PathScope scope("attention");
-  const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1);
   if (cache != nullptr) {
     Tensor &keys_BSKH = cache->at("keys"), &values_BSKH = cache->at("values");
     if (k_BTKH) {
       keys_BSKH = appended(keys_BSKH, k_BTKH, f.cache->filled);
       values_BSKH = appended(values_BSKH, v_BTKH, f.cache->filled);
     }
-    const int64_t s = keys_BSKH.dim(1);
-    const Tensor own_T = iota({DType::kI32, {t}}, 0);
-    const Tensor index = b == 1 ? own_T + reshape(f.cache->filled, {}) : expand(own_T, 0) + expand(f.cache->filled, 1);
-    // During generation, a row is one document. The positions of the cache that are not filled yet come after every
-    // query, so the causal mask hides them.
-    Keys keys{keys_BSKH, values_BSKH, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
-    Tensor segments = full(1, {DType::kI32, {b, t}});
-    if (options.chunk) {
-      keys.segments_BS = broadcast_to(expand(keys.index_S / options.chunk, 0), {b, s});
-      segments = broadcast_to(b == 1 ? expand(index / options.chunk, 0) : index / options.chunk, {b, t});
-    }
-    return attend(q_BTNH, index, segments, keys, options);
+    return attend_to_cache(f, q_BTNH, keys_BSKH, values_BSKH, options);
   }
   const Tensor segments = options.chunk ? chunks_of_documents(f, options.chunk) : f.segments;
   const LogicalAxes queries{"batch", "length", "act_heads", ""}, keys{"batch", "length", "act_kv_heads", ""};
@@ -215,12 +254,7 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     return {attention_body(in, options, f.attention_block, f.remat.scores_again)};
   };
   if (options.sinks_N || v_BTKH.dim(3) != k_BTKH.dim(3)) return body(inputs)[0];  // no kernel supports these
-  const NamedAttributes attributes{{"scale", options.scale},
-                                   {"softcap", options.softcap},
-                                   {"causal", options.causal},
-                                   {"slopes", std::vector<float>(options.slopes.begin(), options.slopes.end())},
-                                   {"window", split.window}};
-  return composite("attention", attributes, inputs, partitions, body)[0];
+  return composite("attention", attributes_of(options), inputs, partitions, body)[0];
 }
 
 }  // namespace fettle

@@ -38,6 +38,12 @@ std::vector<double> alibi_slopes(int64_t heads);
 // values are written to it from position f.cache->filled on, and a query sees the keys in the cache. If the cache
 // already has the new keys and values, k and v are null.
 //
+// With a cache, one row and several queries (a piece of a prompt), without sinks, and if keys and values have the same
+// H, this is the composite "cached_attention". Its inputs are q [1, T, N, H], the keys and values of the cache
+// [1, S, K, H], f.cache->filled (i32 [1]: the position of the first query among the keys), and, if there are any, the
+// window and the chunk. A key that comes after the last query may have any finite value. Its attributes are those of
+// "attention" and chunked (i1). The body has [T, S] arrays.
+//
 // If there is neither a cache nor sinks, and if keys and values have the same H, this is the composite "attention"
 // (graph/composite.h). Its inputs are q, k, v, f.segments (with options.chunk: the numbers of the chunks) and, if there
 // is one, the window. Its attributes are the options: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0:
