@@ -456,9 +456,8 @@ std::vector<Key> hardware_keys() {
        .group = Group::kHardware,
        .member = &Recipe::sharding,
        .help = "Mesh axes for logical axes of the model; other logical axes keep their defaults. With `tp`, "
-               "`{act_embed: tp}` "
-               "splits the hidden state between layers, which saves memory for long rows. Other values are for "
-               "experiments."},
+               "`{act_embed: tp}` splits the hidden state between layers, which saves memory for long rows. Other "
+               "values are for experiments."},
       {.name = "offload_optimizer",
        .group = Group::kHardware,
        .member = &Recipe::offload_optimizer,
@@ -518,8 +517,7 @@ std::vector<Key> hardware_keys() {
            "Kernels that compute parts of the step faster. auto: the kernels that are on by default for these devices "
            "and give correct results on them; off: none; a list of names: these kernels (`cpu_attention`, "
            "`cpu_cached_attention`, `cpu_linear`, `cpu_lora`, `cpu_gated`, `cpu_rms_norm`, `cpu_rope`, "
-           "`cpu_cross_entropy`, "
-           "`cuda_attention`, `cudnn_attention`, `rocm_attention`).",
+           "`cpu_cross_entropy`, `cuda_attention`, `cudnn_attention`, `rocm_attention`).",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }
