@@ -48,7 +48,7 @@ test test-all: setup $(BUILD)/build.ninja
 # PLUGIN is the plugin of a real device: cuda, rocm or a file (tests/on_device.sh).
 test-device: setup $(BUILD)/build.ninja
 	@cmake --build $(BUILD) --parallel $(JOBS)
-	@tests/on_device.sh $(PLUGIN) $(BUILD)
+	@tests/on_device.sh "$(PLUGIN)" "$(BUILD)"
 
 # Measures each workload once, then a second time. Starts no workload after 26 minutes, so it takes about half an hour.
 # bench-all measures the full table.

@@ -96,11 +96,14 @@ std::string cpu_name() {
 
 // Returns the kernels, for use at all shapes, even if the body is faster there.
 KernelSet kernels_for(const Devices& devices) {
-  static std::vector<KernelRow> rows;
-  for (const KernelRow* row : select_kernels("cpu", {"auto"})) {
-    rows.push_back(*row);
-    rows.back().pays = nullptr;
-  }
+  static const std::vector<KernelRow> rows = [] {
+    std::vector<KernelRow> all;
+    for (const KernelRow* row : select_kernels("cpu", {"auto"})) {
+      all.push_back(*row);
+      all.back().pays = nullptr;
+    }
+    return all;
+  }();
   KernelSet kernels;
   for (const KernelRow& row : rows) kernels.push_back(&row);
   register_handlers(kernels, devices.client().plugin());

@@ -5,7 +5,7 @@ usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--isa SET] [--rounds 2] [--
 Peers: Transformers + PEFT, and a plain JAX step on the compiler that Fettle uses. All programs have the same weights,
 rows and precision. A round measures each workload once with each program, so that a slowdown of the machine affects all
 of them. Speed and memory are those of the best round. The rates of matrix products are measured in the same rounds, and
-the share counts the best of them. The time to the first step is that of the first round (new), and that of the last
+the share is relative to the best of them. The time to the first step is that of the first round (new), and that of the last
 round, which finds the compiled programs (cached). The page is written again after each workload. --isa limits all
 programs to an instruction set on a machine that has more. After --minutes, no new workload starts, and the page says
 what was left out. run.sh passes --jax-python.
@@ -70,7 +70,7 @@ class Measured:
     def __init__(self, options, work, model):
         self.options, self.work, self.model = options, work, model
         self.fettle, self.peft, self.jax, self.rates = [], [], [], []
-        self.cache = tempfile.TemporaryDirectory()
+        self.cache = tempfile.TemporaryDirectory()  # of compiled programs; the last round finds them
         for entry in ("plugins", "kernels"):  # everything but compiled programs is ready, as after the first run
             if (options.cache / entry).exists():
                 os.symlink(options.cache / entry, pathlib.Path(self.cache.name) / entry)
@@ -153,9 +153,10 @@ def body(wanted, all_measured):
             known = rates.setdefault(shape_of(work), one)
             rates[shape_of(work)] = {name: max(known[name], rate) for name, rate in one.items()}
     lines = [line for measured in all_measured.values() for line in row(measured, rates.get(shape_of(measured.work)))]
-    once = [work.title() for work in wanted if work in all_measured and len(all_measured[work].fettle) == 1]
+    counts = [len(measured.fettle) for measured in all_measured.values()]
+    once = [work.title() for work, measured in all_measured.items() if len(measured.fettle) < max(counts)]
     missing = [work.title() for work in wanted if work not in all_measured]
-    lines += ["", "Measured in one round: " + "; ".join(once) + "."] if once else []
+    lines += ["", "Measured in one round less: " + "; ".join(once) + "."] if once else []
     lines += ["", "Left out for time: " + "; ".join(missing) + "."] if missing else []
     lines += ["", "The share counts the FLOPs of products with weights, of adapters and of attention to earlier keys, without "
               "recomputation. Rates of matrix products at the step's shapes, GFLOP/s:", ""]  # fmt: skip

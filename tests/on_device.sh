@@ -6,9 +6,8 @@
 #
 # PLUGIN is a name or a file, as the recipe's key `plugin`. BUILD has the test programs (by default build), OUT gets
 # their output (by default BUILD/on_device). JOBS test programs run at once (by default 8); each takes 4 % of the
-# device's memory. FETTLE_TEST_KERNELS=1 computes with the kernels for the device. By default, the plugin does not
-# measure programs to find the fastest (XLA_FLAGS), because that takes longer than the tests. Exits with 1 if a test
-# fails.
+# device's memory. By default, the plugin does not measure programs to find the fastest (XLA_FLAGS), because that takes
+# longer than the tests. Exits with 1 if a test fails or none passes.
 set -u
 plugin=${1:?usage: tests/on_device.sh PLUGIN [BUILD] [OUT]} build=${2:-build}
 out=${3:-$build/on_device} jobs=${JOBS:-8}
@@ -20,10 +19,10 @@ rm -f "$out"/*.txt
 left_out='Composite.*:CustomCall.*:*Memory*:MultiOutput.*'
 
 run_shard() {  # PROGRAM SHARD
-  GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$2 "$1" --gtest_brief=0 --gtest_filter="-$left_out" \
+  GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$2 "$1" --gtest_filter="-$left_out" \
     >"$out/$(basename "$1")-$2.txt" 2>&1
   code=$?
-  [ $code -le 1 ] || echo "[  FAILED  ] $(basename "$1"): part $2 ended with code $code" >>"$out/$(basename "$1")-$2.txt"
+  [ $code -eq 0 ] || grep -q '^\[  FAILED  \]' "$out/$(basename "$1")-$2.txt" || echo "[  FAILED  ] $(basename "$1"): part $2 ended with code $code" >>"$out/$(basename "$1")-$2.txt"
 }
 export -f run_shard
 export jobs out left_out
@@ -36,4 +35,4 @@ passed=$(cat "$out"/*.txt | grep -c '^\[       OK \]')
 grep -h '^\[  FAILED  \]' "$out"/*.txt | grep -v 'listed below\|tests\?, listed' | sed 's/, where GetParam.*//; s/ ([0-9]* ms)$//' | sort -u >"$out/failed"
 cat "$out/failed"
 echo "$passed passed, $(wc -l <"$out/failed") failed; output in $out"
-[ ! -s "$out/failed" ]
+[ "$passed" -gt 0 ] && [ ! -s "$out/failed" ]

@@ -1,5 +1,5 @@
-// Defines the plugin and the share of memory with which tests of training and generation run. `make test-device` runs
-// these tests on a GPU.
+// Defines the plugin and the share of memory with which tests of ops, training and generation run. `make test-device`
+// runs them on a GPU.
 #pragma once
 
 #include <cstdlib>

@@ -56,7 +56,7 @@ class Search {
     }
   }
 
-  // With tp, every device stores the whole hidden state that enters a layer, unless the recipe says otherwise. Tries to
+  // With tp, every device stores the whole hidden state that enters a layer, unless the recipe splits it. Tries to
   // split it over tp.
   void split_hidden() {
     const Run& run = plan_.run;

@@ -72,13 +72,21 @@ TEST(Mesh, OtherFamiliesPackedInBlocksEqualOneDevice) {
   }
 }
 
+// Returns the text of the recipe's step on eight devices.
+std::string step_text(const Recipe& recipe) {
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  return build_train_step(make_run(recipe, repository.config(), "config.json", 8), 40).text();
+}
+
 // The hidden state between layers is split over tp, with and without recomputation.
 TEST(Mesh, HiddenStateSplitOverTpEqualsOneDevice) {
   const TrainOptions options{.steps = 3, .rate = 5e-4};
   for (const auto& [model, remat] : {std::pair{"llama", "none"}, {"llama", "full"}, {"gpt2", "full"}}) {
     Recipe eight = recipe_of({{"fsdp", 2}, {"sp", 2}, {"tp", 2}}, "full", model);
-    eight.sharding = {{"act_embed", "tp"}};
     eight.gradient_checkpointing = remat;
+    const std::string whole = step_text(eight);
+    eight.sharding = {{"act_embed", "tp"}};
+    EXPECT_NE(step_text(eight), whole);
     expect_equal(train(eight, options), train(recipe_of({}, "full", model), options), model);
   }
 }

@@ -50,8 +50,7 @@ void look(const AttentionProblem& problem, const BlockSegments& segments, int64_
           int64_t key_block, Visibility& out);
 
 // A range of blocks, `last` included. key_blocks() returns the blocks of keys that a block of queries may see, judged
-// by positions only. query_blocks() returns the blocks of queries that may see a block of keys; it requires `first` =
-// 0.
+// by positions only. query_blocks() returns the blocks of queries that may see a block of keys, if `first` is 0.
 struct BlockRange {
   int64_t first, last;
 };

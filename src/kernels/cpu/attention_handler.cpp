@@ -66,10 +66,10 @@ ffi::Error backward(float scale, float softcap, bool causal, ffi::ThreadPool poo
   return ffi::Error::Success();
 }
 
-ffi::Error cached(float scale, float softcap, ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                  ffi::AnyBuffer v, Ints segments, Ints first, Ints window, Floats slopes,
+ffi::Error cached(float scale, float softcap, bool causal, ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
+                  ffi::AnyBuffer v, Ints segments, Ints window, Floats slopes, Ints first,
                   ffi::Result<ffi::AnyBuffer> o, ffi::Result<ffi::AnyBuffer> workspace) {
-  const auto problem = problem_of(scale, softcap, true, q, k, v, segments, window, slopes, *first.typed_data());
+  const auto problem = problem_of(scale, softcap, causal, q, k, v, segments, window, slopes, *first.typed_data());
   if (!problem) return wrong_operands("cpu_cached_attention");
   attention(*problem, o->untyped_data(), nullptr, workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
@@ -101,19 +101,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(backward_handler, backward,
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(cached_handler, cached,
-                              ffi::Ffi::Bind()
-                                  .Attr<float>("scale")
-                                  .Attr<float>("softcap")
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<Ints>()
-                                  .Arg<Ints>()
-                                  .Arg<Ints>()
-                                  .Arg<Floats>()
-                                  .Ret<ffi::AnyBuffer>()
-                                  .Ret<ffi::AnyBuffer>());
+                              shared_binding().Arg<Ints>().Ret<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>());
 
 }  // namespace
 

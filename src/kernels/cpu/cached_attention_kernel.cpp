@@ -32,7 +32,7 @@ std::optional<CachedSite> read_cached(const CompositeSite& site) {
   if (!split[0].empty() || !split[1].empty() || !split[3].empty() || out.split_cache != out.split_q)
     return std::nullopt;
   const Shape q_shard = shard_of(q, out.split_q, site.mesh), shard = shard_of(keys, out.split_cache, site.mesh);
-  if (q_shard.dims[2] % shard.dims[2] != 0) return std::nullopt;
+  if (q_shard.dims[2] % shard.dims[2] != 0 || shard.dims[1] < q_shard.dims[1]) return std::nullopt;
   out.devices = q.elements() / q_shard.elements();
   out.window = std::get<int64_t>(site.attributes.at("window"));
   out.chunked = std::get<bool>(site.attributes.at("chunked"));
@@ -49,6 +49,7 @@ std::optional<CachedSite> read_cached(const CompositeSite& site) {
                .width = q_shard.dims[3],
                .first = shard.dims[1] - q_shard.dims[1],
                .dtype = q.dtype,
+               .causal = std::get<bool>(site.attributes.at("causal")),
                .window = std::max<int64_t>(0, out.window),
                .scale = static_cast<float>(std::get<double>(site.attributes.at("scale"))),
                .softcap = static_cast<float>(std::get<double>(site.attributes.at("softcap")))};
@@ -71,22 +72,22 @@ bool cached_attention_pays(const CompositeSite& site) {
 
 std::optional<Kernel> cached_attention_kernel(const CompositeSite& composite) {
   const std::optional<CachedSite> found = read_cached(composite);
-  if (!found || found->shard.first < 0) return std::nullopt;
+  if (!found) return std::nullopt;
   return [site = *found](const Tensors& inputs) -> Tensors {
     const AttentionProblem& p = site.shard;
     const Tensors operands{inputs[0],
                            inputs[1],
                            inputs[2],
                            cache_segments(site, inputs.back()),
-                           reshape(inputs[3], {}),
                            site.window == 0 ? constant(0, DType::kI32) : inputs[4],
-                           literal(site.slopes, {DType::kF32, {static_cast<int64_t>(site.slopes.size())}})};
+                           literal(site.slopes, {DType::kF32, {static_cast<int64_t>(site.slopes.size())}}),
+                           reshape(inputs[3], {})};
     return {custom_call({.kernel = kCachedAttentionKernel,
                          .target = kCachedAttentionTarget,
-                         .attributes = {{"scale", p.scale}, {"softcap", p.softcap}},
+                         .attributes = {{"scale", p.scale}, {"softcap", p.softcap}, {"causal", p.causal}},
                          // The second result is scratch memory, which nothing reads (attention_kernel.cpp).
                          .results = {site.q, Shape{DType::kU8, {attention_workspace(p)}}},
-                         .in = {site.split_q, site.split_cache, site.split_cache, {}, {}, {}, {{site.split_q.dims[2]}}},
+                         .in = {site.split_q, site.split_cache, site.split_cache, {}, {}, {{site.split_q.dims[2]}}, {}},
                          .out = {site.split_q, {}},
                          .cost = {.flops = site.devices * attention_flops(p),
                                   .bytes = 2 * (site.q.bytes() + inputs[1].shape().bytes())},

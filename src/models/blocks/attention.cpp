@@ -174,10 +174,6 @@ Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
   return select(compare(f.segments, Direction::kEQ, constant(0, DType::kI32)), zeros_like(numbers), numbers);
 }
 
-}  // namespace
-
-namespace {
-
 NamedAttributes attributes_of(const AttentionOptions& options) {
   return {{"scale", options.scale},
           {"softcap", options.softcap},

@@ -38,12 +38,6 @@ std::vector<double> alibi_slopes(int64_t heads);
 // values are written to it from position f.cache->filled on, and a query sees the keys in the cache. If the cache
 // already has the new keys and values, k and v are null.
 //
-// With a cache, one row and several queries (a piece of a prompt), without sinks, and if keys and values have the same
-// H, this is the composite "cached_attention". Its inputs are q [1, T, N, H], the keys and values of the cache
-// [1, S, K, H], f.cache->filled (i32 [1]: the position of the first query among the keys), and, if there are any, the
-// window and the chunk. A key that comes after the last query may have any finite value. Its attributes are those of
-// "attention" and chunked (i1). The body has [T, S] arrays.
-//
 // If there is neither a cache nor sinks, and if keys and values have the same H, this is the composite "attention"
 // (graph/composite.h). Its inputs are q, k, v, f.segments (with options.chunk: the numbers of the chunks) and, if there
 // is one, the window. Its attributes are the options: scale, softcap (f64), causal (i1), slopes (f32), window (i64; 0:
@@ -52,6 +46,12 @@ std::vector<double> alibi_slopes(int64_t heads);
 // exists (after Rabe & Staats, "Self-attention does not need O(n^2) memory"). With f.remat.scores_again, it recomputes
 // the scores for smaller T, too. When a mesh axis splits the positions, the body is ring_attention()
 // (ring_attention.h).
+//
+// With a cache, one row and several queries (a piece of a prompt), without sinks, and if keys and values have the same
+// H, this is the composite "cached_attention". Its inputs are q [1, T, N, H], the keys and values of the cache
+// [1, S, K, H], f.cache->filled (i32 [1]: the position of the first query among the keys), and, if there are any, the
+// window and the chunk. A key that comes after the last query may have any finite value. Its attributes are those of
+// "attention" and chunked (i1). The body stores all scores, [T, S] for each head.
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

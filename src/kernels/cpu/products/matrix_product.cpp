@@ -15,6 +15,8 @@ constexpr int64_t kPanel = 64;
 constexpr int64_t kDepth =
     128;                        // length of a slice along k, in words; a packed slice of a panel fits into the L1 cache
 constexpr int64_t kRows = 576;  // largest number of rows of a task; the sums of these rows fit into the L2 cache
+// Rows of a result that is so wide lie so far apart that the caches hold too few of them (benchmarks/linear_202611.md).
+constexpr int64_t kWide = 2048;
 constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product takes less time than waking a thread
 // A product of few rows reads each weight from memory and uses it only few times, so fewer multiplications take as
 // long.
@@ -85,14 +87,15 @@ void pack_a(const Part& p, int64_t task) {
 }
 
 // Multiplies rows [row, row + rows) by the panel that starts at `column`. The panel is packed slice by slice, and each
-// slice is used at once, so that packed values stay in the caches of this thread's core. The sums are in f32. If the
-// result needs no rounding and no scale, it is where they are added up.
+// slice is used at once, so that packed values stay in the caches of this thread's core. The sums are in f32. They are
+// added up in the result itself if it is f32 and not wide, has no scale, and the panel's columns fill whole vectors;
+// else in scratch memory.
 void multiply_panel(const MatrixProduct& product, std::span<const Part> parts, int64_t row, int64_t rows,
                     int64_t column, void* c) {
   const int64_t columns = std::min(kPanel, product.n - column), width = quotient_up(columns, 16) * 16;
   Word* const slice = thread_words(kDepth * kPanel + kRows * kPanel);
   void* const result = at(c, product.result, row * product.n + column);
-  const bool in_result = product.result == DType::kF32 && product.scale == 1 && columns == width;
+  const bool in_result = product.result == DType::kF32 && product.n < kWide && product.scale == 1 && columns == width;
   float* const sums = in_result ? static_cast<float*>(result) : &slice[kDepth * kPanel].f32;
   const int64_t sum_row = in_result ? product.n : width;
   for (const Part& p : parts)

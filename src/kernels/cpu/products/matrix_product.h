@@ -4,7 +4,8 @@
 // The columns of b are divided into panels that are a few vectors wide. A thread packs a slice of a panel and
 // multiplies the rows of its task by the slice while the slice is in the cache. If there are only few rows, as when one
 // token is generated, nothing is packed: each stored row of the weight is multiplied by all rows. Elements are rounded
-// once, when c is stored. Each element is summed in a fixed order, which does not depend on the number of threads.
+// at most once, when c is stored. Each element is summed in a fixed order, which does not depend on the number of
+// threads.
 #pragma once
 
 #include <cstdint>
