@@ -5,10 +5,11 @@ usage: bench.py FETTLE MODELS_FOLDER OUT.md [--all] [--isa SET] [--rounds 2] [--
 Peers: Transformers + PEFT, and a plain JAX step on the compiler that Fettle uses. All programs have the same weights,
 rows and precision. A round measures each workload once with each program, so that a slowdown of the machine affects all
 of them. Speed and memory are those of the best round. The rates of matrix products are measured in the same rounds, and
-the share is relative to the best of them. The time to the first step is that of the first round (new), and that of the last
-round, which finds the compiled programs (cached). The page is written again after each workload. --isa limits all
-programs to an instruction set on a machine that has more. After --minutes, no new workload starts, and the page says
-what was left out. run.sh passes --jax-python.
+the share is relative to the best of them. The time to the first step, its end included, is that of the first round
+(new), and that of the last round, which finds the compiled programs (cached). Compile is the time of compiling in the
+first round; ready is the time until the step is compiled and the weights are loaded, in the last round. The page is
+written again after each workload. --isa limits all programs to an instruction set on a machine that has more. After
+--minutes, no new workload starts, and the page says what was left out. run.sh passes --jax-python.
 """
 
 import argparse
@@ -36,7 +37,7 @@ LIMITS = {
                         FETTLE_MAX_CPU_ISA="avx512_bf16", XLA_FLAGS="--xla_cpu_max_isa=AVX512_BF16"),
 }  # fmt: skip
 HEAD = ["Fettle tokens/s", "PEFT", "ratio", "JAX", "ratio", "share of the best matmul rate", "Fettle GB", "PEFT GB",
-        "first step, s: new", "cached"]  # fmt: skip
+        "first step, s: new", "cached", "compile, s", "ready, s: cached"]  # fmt: skip
 
 
 def write_chat_rows(path, vocab, rows=91):
@@ -125,11 +126,12 @@ def row(measured, rates):
     first = [run.get("first") for run in ours]
     cells = [number(best(ours)), number(best(peft)), ratio(best(ours), best(peft)), number(best(jax)),
              ratio(best(ours), best(jax)), share, number(memory[0], ".2f"), number(memory[1], ".2f"),
-             number(first[0], ".1f"), number(first[-1], ".1f") if len(first) > 1 else ""]  # fmt: skip
+             number(first[0], ".1f"), number(first[-1], ".1f") if len(first) > 1 else "",
+             number(ours[0].get("compile"), ".1f"), number(ours[-1].get("ready"), ".1f") if len(ours) > 1 else ""]  # fmt: skip
     lines = [f"| {work.title()} | " + " | ".join(cells) + " |"]
     if work.kind == "generate":
         speeds = [best(runs, "prompt_speed") for runs in (ours, peft)]
-        lines.append(f"| {work.title()}: its prompt | {speeds[0]:.0f} | {speeds[1]:.0f} | {ratio(*speeds)} |" + " |" * 7)
+        lines.append(f"| {work.title()}: its prompt | {speeds[0]:.0f} | {speeds[1]:.0f} | {ratio(*speeds)} |" + " |" * (len(HEAD) - 3))
     return lines
 
 
@@ -158,6 +160,8 @@ def body(wanted, all_measured):
     missing = [work.title() for work in wanted if work not in all_measured]
     lines += ["", "Measured in one round less: " + "; ".join(once) + "."] if once else []
     lines += ["", "Left out for time: " + "; ".join(missing) + "."] if missing else []
+    if not rates:
+        return [*lines, ""]
     lines += ["", "The share counts the FLOPs of products with weights, of adapters and of attention to earlier keys, without "
               "recomputation. Rates of matrix products at the step's shapes, GFLOP/s:", ""]  # fmt: skip
     for (shape, dtype, positions), engines in rates.items():

@@ -1,6 +1,7 @@
 """Runs one program on one workload. fettle() and peer() return a dict with what they measured: speed (tokens/s; of a
-reply for `generate`), prompt_speed, memory (peak, bytes), device_memory (the same of a GPU), first (seconds from the command to the first step's log line;
-only of fettle), losses."""
+reply for `generate`), prompt_speed, memory (peak, bytes), device_memory (the same of a GPU), losses. Of fettle also:
+first (seconds from the command to the first step's log line), compile (seconds in which train compiles), ready (seconds
+until train has compiled the step and loaded the weights)."""
 
 import json
 import os
@@ -79,14 +80,18 @@ def fettle(binary, work, model, cache, kernels="auto", plugin="cpu"):
             words += ["quantization_bit=4"]
         if work.kind != "chat":  # chat rows are tuned with the default settings
             words += [f"gradient_checkpointing={work.remat}", "disable_shuffling=true"]
-        done = run([binary, "train", *common, *words, f"dataset={rows}", f"cutoff_len={work.length}",
+        done = run([binary, "--verbose", "train", *common, *words, f"dataset={rows}", f"cutoff_len={work.length}",
                     f"per_device_train_batch_size={work.rows}", "learning_rate=1e-4", "lr_scheduler_type=constant",
                     "logging_steps=1", "save_strategy=no", "plot_loss=false", f"output_dir={folder}/out",
                     f"max_steps={work.steps + 2}"], watched=log, FETTLE_CACHE=str(cache))  # fmt: skip
         records = [json.loads(line) for line in log.read_text().splitlines()]
     records = [record for record in records if "loss" in record]
+    # Each line has the seconds of a part of the start, and the seconds since the start.
+    parts = {name: (float(own), float(after)) for name, own, after in re.findall(r"(\w[^\n]*): ([\d.]+) s \(after ([\d.]+) s\)", done["err"])}
+    compile_ = sum(parts[name][0] for name in ("chose gradient_checkpointing", "compiled the step") if name in parts)
     speeds = [record["throughput"] for record in records[2:] if "throughput" in record]
-    return dict(speed=statistics.median(speeds), memory=done["memory"], first=done["first"], losses=[r["loss"] for r in records],
+    return dict(speed=statistics.median(speeds), memory=done["memory"], first=done["first"], compile=compile_,
+                ready=parts["loaded the weights"][1], losses=[r["loss"] for r in records],
                 device_memory=max((r.get("device_memory_bytes", 0) for r in records), default=0))  # fmt: skip
 
 
