@@ -156,6 +156,31 @@ TEST_F(Report, PredictsPackedRows) {
   expect_has(text({}), "packed and laid into ");
 }
 
+// The rows of a step share lines. The end token is one token of a row. The last step has only two rows, and the two
+// places that no row takes need no positions.
+TEST_F(Report, UseIsTheShareOfPositionsThatHoldTokens) {
+  recipe.disable_shuffling = true;
+  const auto report_of = [&](const std::vector<size_t>& lengths) {
+    std::string rows;
+    for (const size_t length : lengths) rows += "{\"text\": \"" + std::string(length - 1, 'a') + "\"}\n";
+    recipe.dataset = {folder.write("lengths.jsonl", rows).string()};
+    return nlohmann::json::parse(text({.json = true, .rows = 0}));
+  };
+  const auto shape = [](int lines, int length) { return nlohmann::json{{"lines", lines}, {"length", length}}; };
+  recipe.per_device_train_batch_size = 4;
+  const auto shared = report_of({2, 6, 3, 5, 8, 8, 7, 3, 8, 5});
+  EXPECT_EQ(shared["data"]["tokens"], 55);
+  EXPECT_EQ(shared["batches"]["shapes"], nlohmann::json::array({shape(2, 8), shape(4, 8)}));
+  // 2 + 6, 3 + 5 | 8, 8, 7, 3 | 8, 5
+  EXPECT_DOUBLE_EQ(shared["use"], (16.0 + 26 + 13) / (2 * 8 + 4 * 8 + 2 * 8));
+  // The last step needs one of its two micro-batches. The positions of the other one are not computed.
+  recipe.per_device_train_batch_size = 2;
+  recipe.gradient_accumulation_steps = 2;
+  const auto regrouped = report_of({32, 32, 32, 32, 32, 31});
+  EXPECT_EQ(regrouped["batches"]["shapes"], nlohmann::json::array({shape(2, 32)}));
+  EXPECT_DOUBLE_EQ(regrouped["use"], (128.0 + 63) / (2 * 2 * 32 + 2 * 32));
+}
+
 TEST_F(Report, ShowsEachSetsShareAndRowsOfSeveralFormats) {
   recipe.dataset.push_back(folder.write("texts.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n").string());
   recipe.mix_strategy = "interleave_under";

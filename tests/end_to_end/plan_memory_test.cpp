@@ -153,7 +153,16 @@ INSTANTIATE_TEST_SUITE_P(
         Job4{"FullRemat", 16, {"finetuning_type=full", "gradient_checkpointing=full", "per_device_train_batch_size=4"}},
         Job4{"LoraBf16",
              16,
-             {"finetuning_type=lora", "bf16=true", "gradient_checkpointing=none", "per_device_train_batch_size=3"}}),
+             {"finetuning_type=lora", "bf16=true", "gradient_checkpointing=none", "per_device_train_batch_size=3"}},
+        Job4{"LoraBf16Remat",
+             32,
+             {"finetuning_type=lora", "bf16=true", "gradient_checkpointing=full", "per_device_train_batch_size=1"}},
+        Job4{"FullBf16",
+             8,
+             {"finetuning_type=full", "bf16=true", "gradient_checkpointing=none", "per_device_train_batch_size=2"}},
+        Job4{"FullBf16Remat",
+             8,
+             {"finetuning_type=full", "bf16=true", "gradient_checkpointing=full", "per_device_train_batch_size=4"}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

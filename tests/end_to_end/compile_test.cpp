@@ -1,0 +1,91 @@
+// Tests which programs a training run compiles, and when. Each compiled program is a file in the compile cache.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <map>
+
+#include "environment.h"
+#include "run_fettle.h"
+
+namespace fettle {
+namespace {
+
+using testing::HasSubstr;
+
+// Returns the names of the compiled programs with the numbers of their files. A program that is compiled again gets a
+// new file.
+std::map<std::string, ino_t> programs(const std::filesystem::path& cache) {
+  std::map<std::string, ino_t> out;
+  for (const auto& entry : std::filesystem::directory_iterator(cache)) {
+    struct stat about {};
+    if (stat(entry.path().c_str(), &about) == 0) out.emplace(entry.path().filename().string(), about.st_ino);
+  }
+  return out;
+}
+
+// Returns the part of the text from `start` to the end of its line.
+std::string line_from(const std::string& text, const std::string& start) {
+  const size_t at = text.find(start);
+  return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+// The compiler does not optimise the programs, which saves time.
+struct Compile : testing::Test {
+  const Environment flags{"XLA_FLAGS", "--xla_backend_optimization_level=0"};
+};
+
+// Returns words for a run on rows of three lengths, one row a step, so that each length has a shape of its own.
+std::vector<std::string> words(const TempFolder& folder, const std::string& output) {
+  std::string rows;
+  for (const size_t length : {8, 40, 24, 8})
+    rows += nlohmann::json{{"input_ids", std::vector<size_t>(length, 3)}}.dump() + "\n";
+  write_text(folder / "rows.jsonl", rows);
+  return with(train_words(folder / output),
+              {"dataset=" + (folder / "rows.jsonl").string(), "compile_cache=" + (folder / "cache").string(),
+               "disable_shuffling=true", "per_device_train_batch_size=1"});
+}
+
+// Before the first step, a run compiles only the shape with the largest micro-batches, whose memory must be known. The
+// first step compiles its own shape. The other shapes are compiled in the steps that first need them.
+TEST_F(Compile, TheFirstStepDoesNotWaitForTheProgramsOfLaterShapes) {
+  TempFolder folder;
+  const auto train = [&](const std::string& steps) {
+    return run_fettle(folder,
+                      with(words(folder, "out" + steps), {"gradient_checkpointing=none", "max_steps=" + steps}));
+  };
+  const Outcome first = train("1");
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_THAT(line_from(first.err, "laid into "), HasSubstr("1 x 8, 1 x 24, 1 x 40 positions"));
+  EXPECT_EQ(programs(folder / "cache").size(), 2u) << "1 x 40 for its memory, 1 x 8 for the step";
+  const Outcome all = train("3");
+  ASSERT_EQ(all.code, 0) << all.err;
+  EXPECT_EQ(programs(folder / "cache").size(), 3u);
+}
+
+// With `gradient_checkpointing: auto`, the first start compiles the step to know its memory. The second start reads the
+// compiler's counts from the cache.
+TEST_F(Compile, ASecondStartWithAutoCompilesNothing) {
+  TempFolder folder;
+  const auto train = [&](const std::string& output) {
+    return run_fettle(folder, with(words(folder, output), {"gradient_checkpointing=auto", "max_steps=1"}));
+  };
+  const std::string start = "gradient_checkpointing: auto chooses ";
+  const auto policy = [&](const Outcome& run) {
+    const std::string line = line_from(run.err, start);
+    return line.substr(0, line.find(';'));
+  };
+  const Outcome first = train("first");
+  ASSERT_EQ(first.code, 0) << first.err;
+  const auto compiled = programs(folder / "cache");
+  EXPECT_FALSE(compiled.empty());
+  const Outcome second = train("second");
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(programs(folder / "cache"), compiled);
+  EXPECT_THAT(policy(first), HasSubstr(start));
+  EXPECT_EQ(policy(second), policy(first));
+  EXPECT_EQ(logged_losses(folder / "second"), logged_losses(folder / "first"));
+}
+
+}  // namespace
+}  // namespace fettle
