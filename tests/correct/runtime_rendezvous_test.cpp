@@ -120,6 +120,29 @@ TEST(Rendezvous, ManyProcessesStartQuickly) {
   EXPECT_EQ(right, kCount);
 }
 
+// A store that ends with process 0, which reads the last entry of process 1 before process 1 has the store's answer.
+class EndingStore : public MemoryStore {
+ public:
+  using MemoryStore::MemoryStore;
+  void put(const std::string& key, const std::string& value) override {
+    MemoryStore::put(key, value);
+    if (key.ends_with("fettle/left/1")) throw DeviceError("the store has ended");
+  }
+};
+
+TEST(Rendezvous, AStoreThatEndsFirstDoesNotMakeALeavingProcessFail) {
+  const auto values = std::make_shared<MemoryStore::Values>();
+  auto one = [&](int rank) {
+    const ProcessPlace place{.rank = rank, .size = 2, .local_rank = rank, .local_size = 2, .job = "job"};
+    Rendezvous run(place, std::make_unique<EndingStore>(values), Seconds(20));
+    run.barrier("end of the run");
+    EXPECT_NO_THROW(run.leave()) << rank;
+  };
+  std::thread other(one, 1);
+  one(0);
+  other.join();
+}
+
 TEST(RedisStore, ConnectsAgainWithinItsPatience) {
   const int port = free_port();
   auto server = std::make_unique<RedisServer>(port, "word", true);

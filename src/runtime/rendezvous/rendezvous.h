@@ -58,7 +58,7 @@ class Rendezvous {
   void barrier(const std::string& name, Seconds wait = kStartTime) { exchange(name, "", wait); }
 
   // Call this at the end, after a last barrier. Process 0, which has the store, waits until the other processes no
-  // longer need the store. It waits at most 10 s.
+  // longer need the store. It waits at most 10 s. The other processes ignore that the store does not answer.
   void leave();
 
   Store& store() { return *store_; }
