@@ -167,8 +167,8 @@ void Rendezvous::leave() {
     try {
       put(fmt::format("fettle/left/{}", rank()), "");
     } catch (const DeviceError&) {
-      // Process 0 ends with the store as soon as it has read this entry, perhaps before the store has answered here. All
-      // processes had done their work before.
+      // Process 0 ends with the store as soon as it has read this entry, perhaps before the store has answered here.
+      // All processes had done their work before.
     }
     return;
   }
