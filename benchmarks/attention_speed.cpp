@@ -11,7 +11,7 @@
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "kernels/cpu/attention_blocks.h"
-#include "kernels/kernels.h"
+#include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 #include "programs/devices.h"
 
@@ -94,22 +94,6 @@ std::string cpu_name() {
   return "unknown CPU";
 }
 
-// Returns the kernels, for use at all shapes, even if the body is faster there.
-KernelSet kernels_for(const Devices& devices) {
-  static const std::vector<KernelRow> rows = [] {
-    std::vector<KernelRow> all;
-    for (const KernelRow* row : select_kernels("cpu", {"auto"})) {
-      all.push_back(*row);
-      all.back().pays = nullptr;
-    }
-    return all;
-  }();
-  KernelSet kernels;
-  for (const KernelRow& row : rows) kernels.push_back(&row);
-  register_handlers(kernels, devices.client().plugin());
-  return kernels;
-}
-
 // Attention of `length` queries to a cache of `keys` positions, as in a layer of the 135M shape.
 Program build_piece(int64_t length, int64_t keys, DType dtype, const ChooseKernel& choose) {
   Program program({}, choose);
@@ -128,7 +112,7 @@ Program build_piece(int64_t length, int64_t keys, DType dtype, const ChooseKerne
 
 void print_pieces() {
   Devices devices({.plugin = "cpu", .count = 1, .compile_cache = "off"});
-  const KernelSet kernels = kernels_for(devices);
+  const KernelSet kernels = kernels_anywhere(devices.client().plugin());
   std::cout << fmt::format("Attention to a cache, {}; instructions: f32 {}, bf16 {}\n\n", cpu_name(),
                            cpu::block_ops(DType::kF32).name, cpu::block_ops(DType::kBF16).name)
             << "| queries | cache | dtype | body ms | kernel ms, cache full | ratio | kernel ms, first piece |\n"
@@ -150,7 +134,7 @@ void print_pieces() {
 
 void print_table() {
   Devices devices({.plugin = "cpu", .count = 1, .compile_cache = "off"});
-  const KernelSet kernels = kernels_for(devices);
+  const KernelSet kernels = kernels_anywhere(devices.client().plugin());
   std::cout << fmt::format("Attention, forward and backward, {}; instructions: f32 {}, bf16 {}\n\n", cpu_name(),
                            cpu::block_ops(DType::kF32).name, cpu::block_ops(DType::kBF16).name)
             << "| shape | rows x length | documents | dtype | body ms | kernel ms | ratio | kernel GFLOP/s |\n"

@@ -19,10 +19,11 @@ rm -f "$out"/*.txt
 left_out='Composite.*:CustomCall.*:*Memory*:MultiOutput.*'
 
 run_shard() {  # PROGRAM SHARD
-  GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$2 "$1" --gtest_filter="-$left_out" \
-    >"$out/$(basename "$1")-$2.txt" 2>&1
+  local output; output=$out/$(basename "$1")-$2.txt
+  GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$2 "$1" --gtest_filter="-$left_out" >"$output" 2>&1
   code=$?
-  [ $code -eq 0 ] || grep -q '^\[  FAILED  \]' "$out/$(basename "$1")-$2.txt" || echo "[  FAILED  ] $(basename "$1"): part $2 ended with code $code" >>"$out/$(basename "$1")-$2.txt"
+  [ $code -eq 0 ] || grep -q '^\[  FAILED  \]' "$output" ||
+    echo "[  FAILED  ] $(basename "$1"): part $2 ended with code $code" >>"$output"
 }
 export -f run_shard
 export jobs out left_out
@@ -32,7 +33,8 @@ for name in graph adapters optim step generate; do
 done | xargs -0 -n 2 -P "$jobs" bash -c 'run_shard "$1" "$2"' _
 
 passed=$(cat "$out"/*.txt | grep -c '^\[       OK \]')
-grep -h '^\[  FAILED  \]' "$out"/*.txt | grep -v 'listed below\|tests\?, listed' | sed 's/, where GetParam.*//; s/ ([0-9]* ms)$//' | sort -u >"$out/failed"
+grep -h '^\[  FAILED  \]' "$out"/*.txt | grep -v 'listed below\|tests\?, listed' |
+  sed 's/, where GetParam.*//; s/ ([0-9]* ms)$//' | sort -u >"$out/failed"
 cat "$out/failed"
 echo "$passed passed, $(wc -l <"$out/failed") failed; output in $out"
 [ "$passed" -gt 0 ] && [ ! -s "$out/failed" ]

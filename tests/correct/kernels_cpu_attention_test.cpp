@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/arrays/host_array.h"
+#include "block_tasks.h"
 #include "environment.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_blocks.h"
@@ -152,14 +153,6 @@ Results definition(const Inputs& in) {
   return out;
 }
 
-// Runs the tasks in reverse order. The result must not depend on their order.
-void backwards(int64_t count, const std::function<void(int64_t)>& task) {
-  while (count-- > 0) task(count);
-}
-void forwards(int64_t count, const std::function<void(int64_t)>& task) {
-  for (int64_t i = 0; i < count; ++i) task(i);
-}
-
 struct Computed {
   HostArray o, dq, dk, dv;
   std::vector<float> log_sum;
@@ -270,27 +263,15 @@ INSTANTIATE_TEST_SUITE_P(
                 .documents = {7, 1, 7, 2, 9, 1, 0, 7}}),
     [](const auto& info) { return info.param.name; });
 
-// Counts the products of blocks. The test puts this function in place of the product in the table of operations.
-int64_t products;
-const BlockOps* counted;
-void count_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
-                   int64_t b_row, float* c, int64_t c_row, bool accumulate) {
-  ++products;
-  counted->product(m, n, k, a, a_row, a_transposed, b, b_row, c, c_row, accumulate);
-}
-
 int64_t products_of(const Setting& setting) {
   const Inputs inputs(setting, DType::kF32);
-  counted = &block_ops(DType::kF32);
-  BlockOps ops = *counted;
-  ops.product = count_product;
-  products = 0;
-  AttentionProblem p = inputs.problem();
-  p.ops = &ops;
-  HostArray o(inputs.q.bytes.shape());
-  std::vector<float> log_sum(p.rows * p.heads * p.length), workspace(attention_workspace(p) / 4);
-  attention(p, o.data(), log_sum.data(), workspace.data(), forwards);
-  return products;
+  return counted_products([&](const BlockOps& ops) {
+    AttentionProblem p = inputs.problem();
+    p.ops = &ops;
+    HostArray o(inputs.q.bytes.shape());
+    std::vector<float> log_sum(p.rows * p.heads * p.length), workspace(attention_workspace(p) / 4);
+    attention(p, o.data(), log_sum.data(), workspace.data(), forwards);
+  });
 }
 
 // 512 positions are 8 blocks. Causal attention needs 1 + 2 + ... + 8 = 36 blocks of scores. A window of 64 positions

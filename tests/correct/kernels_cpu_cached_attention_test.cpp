@@ -4,14 +4,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <string>
 
 #include "base/arrays/host_array.h"
 #include "base/arrays/trial_numbers.h"
+#include "block_tasks.h"
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/block_ops.h"
 
 namespace fettle::cpu {
 namespace {
@@ -100,13 +99,6 @@ HostArray attended(const PieceInputs& in, const BlockOps& ops, const ParallelFor
   return out;
 }
 
-void in_order(int64_t count, const std::function<void(int64_t)>& task) {
-  for (int64_t i = 0; i < count; ++i) task(i);
-}
-void in_reverse(int64_t count, const std::function<void(int64_t)>& task) {
-  while (count-- > 0) task(count);
-}
-
 class CpuCachedAttention : public testing::TestWithParam<Piece> {};
 
 TEST_P(CpuCachedAttention, EqualsItsDefinition) {
@@ -116,7 +108,7 @@ TEST_P(CpuCachedAttention, EqualsItsDefinition) {
     const double bound = dtype == DType::kF32 ? 2e-6 : 6e-3;  // bf16: weights and results are rounded, by up to 2e-3
     for (const BlockOps* ops : usable_block_ops(dtype)) {
       SCOPED_TRACE(fmt::format("{} {}", hf_name(dtype), ops->name));
-      const HostArray got = attended(inputs, *ops, in_order), again = attended(inputs, *ops, in_reverse);
+      const HostArray got = attended(inputs, *ops, forwards), again = attended(inputs, *ops, backwards);
       EXPECT_LT(relative_distance(doubles(got), wanted), bound);
       EXPECT_EQ(std::memcmp(got.data(), again.data(), got.shape().bytes()), 0)
           << "the result depends on the order of tasks";
@@ -149,22 +141,9 @@ INSTANTIATE_TEST_SUITE_P(
               .slopes = true}),
     [](const auto& info) { return info.param.name; });
 
-int64_t made;
-const BlockOps* counted_ops;
-void count_products(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
-                    int64_t b_row, float* c, int64_t c_row, bool accumulate) {
-  ++made;
-  counted_ops->product(m, n, k, a, a_row, a_transposed, b, b_row, c, c_row, accumulate);
-}
-
 int64_t products_for(const Piece& piece) {
   const PieceInputs inputs(piece, DType::kF32);
-  counted_ops = &block_ops(DType::kF32);
-  BlockOps ops = *counted_ops;
-  ops.product = count_products;
-  made = 0;
-  attended(inputs, ops, in_order);
-  return made;
+  return counted_products([&](const BlockOps& ops) { attended(inputs, ops, forwards); });
 }
 
 // The first of 64 queries at position 100 sees the first 2 blocks of keys, the last one 3; the other 13 blocks of the
