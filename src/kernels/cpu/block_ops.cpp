@@ -10,7 +10,7 @@ namespace fettle::cpu {
 
 extern const BlockOps k_portable;
 #ifdef __x86_64__
-extern const BlockOps k_avx2, k_avx512, k_avx512_bf16, k_amx_bf16;
+extern const BlockOps k_avx2, k_avx512, k_avx512_bf16, k_amx_bf16, k_amx_f32;
 #endif
 
 #ifdef __x86_64__
@@ -38,16 +38,20 @@ std::vector<const BlockOps*> usable_block_ops(DType dtype) {
   std::vector<const BlockOps*> out{&k_portable};
 #ifdef __x86_64__
   const char* limit = std::getenv("FETTLE_MAX_CPU_ISA");
-  auto take = [&](const BlockOps& ops, bool supported) {
-    const bool within = limit == nullptr || out.back()->name != std::string_view(limit);
-    if (supported && within) out.push_back(&ops);
-    return supported && within;
+  bool within = limit == nullptr || out.back()->name != std::string_view(limit);
+  // Returns whether this CPU has the table's instructions, so that the next table may be looked at.
+  auto take = [&](const BlockOps& ops, bool supported, bool has_type = true) {
+    if (!supported || !within) return false;
+    if (has_type) out.push_back(&ops);
+    within = limit == nullptr || ops.name != std::string_view(limit);
+    return true;
   };
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool narrow = dtype == DType::kBF16;
   take(k_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) && take(k_avx512, avx512) &&
-      dtype == DType::kBF16&& take(k_avx512_bf16, __builtin_cpu_supports("avx512bf16")) &&
-      take(k_amx_bf16, __builtin_cpu_supports("amx-bf16") && tiles_are_permitted());
+      take(k_avx512_bf16, __builtin_cpu_supports("avx512bf16"), narrow) &&
+      take(narrow ? k_amx_bf16 : k_amx_f32, __builtin_cpu_supports("amx-bf16") && tiles_are_permitted());
 #endif
   return out;
 }

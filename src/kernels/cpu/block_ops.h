@@ -13,6 +13,8 @@
 
 namespace fettle::cpu {
 
+struct PieceOps;
+
 union Word {
   float f32;
   uint32_t pair;  // the element with the lower index is in the low half
@@ -101,6 +103,7 @@ struct BlockOps {
   // `product` is fastest when m is a multiple of row_step and k a multiple of word_step.
   int64_t row_step, word_step;
   RowOps rows;
+  const PieceOps* pieces = nullptr;  // not null: faster than `product` for the products of large matrices
 };
 
 // Returns the fastest table that this CPU can run, for operands of `dtype` (f32 or bf16).

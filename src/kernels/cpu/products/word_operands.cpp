@@ -1,0 +1,61 @@
+#include "kernels/cpu/products/word_operands.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/attention_blocks.h"
+
+namespace fettle::cpu {
+
+WordOperands::WordOperands(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace)
+    : a_(second ? p.a2 : p.a), b_(second ? p.b2 : p.b), m_(p.m), n_(p.n), k_(second ? p.k2 : p.k), ops_(&ops) {
+  const int64_t per_word = ops.pairs ? 2 : 1;
+  words_ = quotient_up(quotient_up(k_, per_word), ops.word_step) * ops.word_step;
+  a_as_it_is_ = ops.pairs ? !a_.turned && k_ == 2 * words_ : a_.dtype == DType::kF32;
+  a_row_ = a_.turned ? m_ : words_;
+  packed_a_ = workspace;
+  workspace += a_as_it_is_ ? 0 : quotient_up(m_ * words_, 16) * 16;
+}
+
+int64_t WordOperands::pack_tasks() const {
+  return a_as_it_is_ ? 0 : quotient_up(a_length(), 64);
+}
+
+// Packs 64 rows of `a`, or 64 words along k if `a` is transposed ("turned").
+void WordOperands::pack_a(int64_t task) const {
+  const int64_t first = task * 64, count = std::min<int64_t>(64, a_length() - first);
+  if (a_.turned) {
+    const int64_t per_word = ops_->pairs ? 2 : 1, row = first * per_word;
+    ops_->pack_down(at(a_.data, a_.dtype, row * m_), a_.dtype, m_, std::min(k_ - row, count * per_word), m_,
+                    count * per_word, m_, packed_a_ + first * m_);
+  } else {
+    ops_->pack_across(at(a_.data, a_.dtype, first * k_), a_.dtype, k_, count, k_, count, words_,
+                      packed_a_ + first * words_);
+  }
+}
+
+// Packs a slice of b's columns: the words [first, first + count) along k, in rows of panel.width() words.
+void WordOperands::pack_b(const Panel& panel, int64_t first, int64_t count, Word* to) const {
+  const int64_t per_word = ops_->pairs ? 2 : 1, row = first * per_word, width = panel.width();
+  const int64_t rows = std::min(k_ - row, count * per_word);
+  if (b_.turned) {
+    ops_->pack_turned(at(b_.data, b_.dtype, panel.column * k_ + row), b_.dtype, k_, panel.columns, rows, width, to);
+    const int64_t filled = quotient_up(rows, per_word);
+    std::fill_n(to + filled * width, (count - filled) * width, Word{0});
+  } else {
+    ops_->pack_down(at(b_.data, b_.dtype, row * n_ + panel.column), b_.dtype, n_, rows, panel.columns,
+                    count * per_word, width, to);
+  }
+}
+
+void WordOperands::multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const {
+  for (int64_t from = 0; from < words_; from += kDepth) {
+    const int64_t depth = std::min(kDepth, words_ - from);
+    pack_b(panel, from, depth, slice);
+    const Word* const a = a_as_it_is_ ? static_cast<const Word*>(a_.data) : packed_a_;
+    ops_->product(panel.rows, panel.width(), depth,
+                  a_.turned ? a + from * a_row_ + panel.row : a + panel.row * a_row_ + from, a_row_, a_.turned, slice,
+                  panel.width(), sums, sum_row, accumulate || from > 0);
+  }
+}
+
+}  // namespace fettle::cpu
