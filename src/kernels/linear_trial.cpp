@@ -10,8 +10,9 @@
 namespace fettle {
 namespace {
 
-// A product with kFewPositions rows takes another way than a product with kPositions rows (matrix_product.h).
-constexpr int64_t kPositions = 70, kFewPositions = 3, kIn = 51, kOut = 83, kRank = 5;
+// Products take different ways (matrix_product.h): those of few rows, those with a short side, as the products of
+// LoRA's matrices, and those whose sides are all long, as kPositions, kIn and kOut.
+constexpr int64_t kPositions = 70, kFewPositions = 3, kIn = 67, kOut = 83, kRank = 5;
 constexpr double kScale = 2;
 
 // Computes y = x * w^T, dx = dy * w and dw = dy^T * x. With a transposed weight, computes y = x * w, dx = dy * w^T and

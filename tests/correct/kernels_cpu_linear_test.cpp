@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <random>
 #include <thread>
 
 #include "base/arrays/trial_numbers.h"
@@ -71,9 +73,10 @@ std::vector<double> expected(const Case& c, const HostArray& a, const HostArray&
 }
 
 TEST(CpuProduct, IsTheSumOfProducts) {
-  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1}, std::array<int64_t, 3>{7, 83, 51},
-                              std::array<int64_t, 3>{50, 8, 96}, std::array<int64_t, 3>{127, 130, 17},
-                              std::array<int64_t, 3>{13, 64, 531}};
+  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1},      std::array<int64_t, 3>{7, 83, 51},
+                              std::array<int64_t, 3>{50, 8, 96},    std::array<int64_t, 3>{127, 130, 17},
+                              std::array<int64_t, 3>{13, 64, 531},  std::array<int64_t, 3>{65, 83, 70},
+                              std::array<int64_t, 3>{112, 275, 230}};
   uint32_t seed = 1;
   for (const DType a_type : {DType::kF32, DType::kBF16})
     for (const DType b_type : {DType::kF32, DType::kBF16})
@@ -119,8 +122,8 @@ TEST(CpuProduct, FewRowsHaveTheSameBitsAlone) {
 TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
   uint32_t seed = 200;
   for (const DType dtype : {DType::kF32, DType::kBF16})
-    for (const bool turned : {false, true}) {
-      const Case c{1201, 330, 37, turned, turned, dtype, dtype};
+    for (const auto& [turned, k] : {std::pair{false, 37}, std::pair{true, 37}, std::pair{false, 67}}) {
+      const Case c{1201, 330, k, turned, turned, dtype, dtype};
       const HostArray a = trial_numbers({dtype, {c.m * c.k}}, ++seed), b = trial_numbers({dtype, {c.k * c.n}}, ++seed);
       const std::vector<double> wanted = expected(c, a, b);
       for (const BlockOps* ops : usable_block_ops(dtype)) {
@@ -138,8 +141,8 @@ TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
 }
 
 // Two products in one: scale (a b + a2 b2).
-TEST(CpuProduct, AddsASecondProductAndScales) {
-  constexpr int64_t kM = 37, kN = 83, kK = 51;
+template <int64_t kM, int64_t kN, int64_t kK>
+void check_second_product() {
   uint32_t seed = 100;
   for (const DType dtype : {DType::kF32, DType::kBF16})
     for (const int64_t k2 : {1, 5, 8, 40})
@@ -170,6 +173,62 @@ TEST(CpuProduct, AddsASecondProductAndScales) {
         }
 }
 
+TEST(CpuProduct, AddsASecondProductAndScales) {
+  check_second_product<37, 83, 51>();
+  check_second_product<67, 83, 70>();
+}
+
+// On CPUs with AMX, f32 is multiplied as pieces of bf16. Its sums must be as exact as those of f32, and must not be
+// biased, whatever the numbers are.
+TEST(CpuProduct, F32IsAsExactWithTilesAsWithVectors) {
+  const std::vector<const BlockOps*> tables = usable_block_ops(DType::kF32);
+  if (tables.back()->pieces == nullptr) GTEST_SKIP() << "no AMX";
+  constexpr int64_t kM = 80, kN = 96;
+  std::mt19937 random(7);
+  const auto distance = [&](int64_t k, const std::function<float()>& draw, const BlockOps* ops) {
+    const Case c{kM, kN, k, false, true, DType::kF32, DType::kF32};
+    random.seed(7);
+    HostArray a(Shape{DType::kF32, {kM * k}}), b(Shape{DType::kF32, {kN * k}});
+    for (HostArray* each : {&a, &b}) std::generate(each->as<float>().begin(), each->as<float>().end(), draw);
+    std::vector<double> got = doubles(run(c, a, b, ops, kInTurn));
+    const std::vector<double> wanted = expected(c, a, b);
+    got.resize(wanted.size());
+    double bias = 0;
+    for (size_t i = 0; i < wanted.size(); ++i) bias += (got[i] - wanted[i]) / wanted[i] / (kM * kN);
+    return std::pair(relative_distance(got, wanted), bias);
+  };
+  std::normal_distribution<float> normal;
+  std::uniform_real_distribution<float> positive(0.5F, 1);
+  const std::array<std::function<float()>, 3> draws{[&] { return normal(random); }, [&] { return positive(random); },
+                                                    [&] { return normal(random) * std::exp(4 * normal(random)); }};
+  for (size_t kind = 0; kind < draws.size(); ++kind)
+    for (const int64_t k : {64, 576, 4096}) {
+      const auto [vectors, vector_bias] = distance(k, draws[kind], tables[tables.size() - 2]);
+      const auto [tiles, tile_bias] = distance(k, draws[kind], tables.back());
+      SCOPED_TRACE(testing::Message() << kind << ' ' << k << ' ' << vectors << ' ' << tiles << ' ' << tile_bias);
+      EXPECT_LT(tiles, 1.2 * vectors);
+      if (kind == 1) EXPECT_LT(std::abs(tile_bias), 5e-8);  // all numbers are positive, so lost terms would add up
+    }
+}
+
+// No table loses a number that is not finite.
+TEST(CpuProduct, WhatIsNotFiniteStaysSo) {
+  constexpr int64_t kSize = 96;
+  const Case c{kSize, kSize, kSize, false, true, DType::kF32, DType::kF32};
+  const float infinity = std::numeric_limits<float>::infinity();
+  Word full_nan;
+  full_nan.pair = 0x7fffffff;
+  for (const BlockOps* ops : usable_block_ops(DType::kF32))
+    for (const float bad : {infinity, -infinity, std::nanf(""), -std::nanf(""), full_nan.f32}) {
+      const HostArray b = trial_numbers({DType::kF32, {kSize * kSize}}, 2);
+      HostArray a = trial_numbers({DType::kF32, {kSize * kSize}}, 1);
+      a.as<float>()[5 * kSize + 7] = bad;
+      const std::vector<double> got = doubles(run(c, a, b, ops, kInTurn));
+      for (int64_t i = 0; i < kSize * kSize; ++i)
+        EXPECT_EQ(std::isfinite(got[i]), i / kSize != 5) << ops->name << ' ' << bad << ' ' << i;
+    }
+}
+
 // Scratch memory with a fence behind it, to which nothing may write.
 class Scratch {
  public:
@@ -188,7 +247,7 @@ class Scratch {
 };
 
 TEST(CpuLora, IsItsDefinition) {
-  constexpr int64_t kRows = 67, kIn = 51, kOut = 83;
+  constexpr int64_t kRows = 67, kIn = 65, kOut = 83;
   constexpr float kScale = 1.5;
   uint32_t seed = 300;
   for (const DType dtype : {DType::kF32, DType::kBF16})

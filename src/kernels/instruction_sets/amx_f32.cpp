@@ -8,12 +8,12 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kTile = 16, kTileWords = kTile * kTile;
+constexpr int64_t kTile = 16, kTileWords = kTile * kTile, kRowBytes = kTile * 4;
 constexpr int kPieces = 3;
 
 // Writes the pieces of 16 pairs of elements as words. The lower half of a word is a piece of `low`. p0 and p1 are
-// rounded to nearest, so that the pieces below them have either sign and their errors do not add up. What they leave
-// has at most 8 bits. The pieces of NaN contain NaN.
+// rounded to nearest, not truncated: so the pieces below them have either sign, and the terms that are left out do not
+// add up. p2 is exact. At least one piece of NaN is NaN.
 inline void split(Floats low, Floats high, Ints (&words)[kPieces]) {
   const Bits upper = Bits{} + 0xffff0000U;
 #pragma GCC unroll 2
@@ -26,24 +26,22 @@ inline void split(Floats low, Floats high, Ints (&words)[kPieces]) {
   words[kPieces - 1] = (Ints)(((Bits)low >> 16) | ((Bits)high & upper));
 }
 
-// Packs a whole block of f32. The word w of a line has the elements w and w + 16. A tile of the left operand has one
+// Packs a whole block of f32. Word w of a line has the elements w and w + 16. A tile of the left operand has one
 // row for each line, a tile of the right operand one row for each word.
 template <bool kAlong, bool kLeft>
 void pack_whole(const float* from, int64_t stride, Word* to) {
-  for (int i = 0; i < kTile; ++i) {
-    const float* const low = from + i * stride;
+  Ints low[kLanes], high[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) low[i] = load_ints(from + i * stride);
+  if constexpr (kAlong != kLeft) turn(low);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) high[i] = load_ints(from + (kAlong ? i * stride + kTile : (i + kTile) * stride));
+  if constexpr (kAlong != kLeft) turn(high);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
     Ints words[kPieces];
-    split(load(low), load(kAlong ? low + kTile : low + kTile * stride), words);
+    split(floats_of(low[i]), floats_of(high[i]), words);
     for (int p = 0; p < kPieces; ++p) store(to + p * kTileWords + i * kTile, words[p]);
-  }
-  if constexpr (kAlong == kLeft) return;
-  for (int p = 0; p < kPieces; ++p, to += kTileWords) {
-    Ints block[kLanes];
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) block[i] = load_ints(to + i * kTile);
-    turn(block);
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) store(to + i * kTile, block[i]);
   }
 }
 
@@ -70,8 +68,9 @@ struct alignas(64) TileConfig {
   uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
+constexpr TileConfig kConfig;
 
-// Adds the product of piece kA of a and piece kB of b.
+// Adds the products of the pieces of a in tiles 4 and 5 and the pieces of b in tiles 6 and 7 to tiles 0 to 3.
 template <int kRows, int kColumns>
 inline void multiply_tiles() {
   _tile_dpbf16ps(0, 4, 6);
@@ -80,18 +79,16 @@ inline void multiply_tiles() {
   if constexpr (kRows == 2 && kColumns == 2) _tile_dpbf16ps(3, 5, 7);
 }
 
-// Computes kRows x kColumns tiles of c. Tiles 0 to 3 contain parts of c. Tiles 4 and 5 contain pieces of a. Tiles 6 and
-// 7 contain pieces of b.
+// Computes kRows x kColumns tiles of c. From one row of tiles to the next are c_line floats.
 template <int kRows, int kColumns>
-void tile_block(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line, float* c, int64_t c_row,
+void tile_block(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line, float* c, int64_t c_line,
                 bool accumulate) {
-  const int64_t c_stride = c_row * 4;
-  float* const below = c + kTile * c_row;
+  float* const below = c + c_line;
   if (accumulate) {
-    _tile_loadd(0, c, c_stride);
-    if constexpr (kColumns == 2) _tile_loadd(1, c + kTile, c_stride);
-    if constexpr (kRows == 2) _tile_loadd(2, below, c_stride);
-    if constexpr (kRows == 2 && kColumns == 2) _tile_loadd(3, below + kTile, c_stride);
+    _tile_loadd(0, c, kRowBytes);
+    if constexpr (kColumns == 2) _tile_loadd(1, c + kTileWords, kRowBytes);
+    if constexpr (kRows == 2) _tile_loadd(2, below, kRowBytes);
+    if constexpr (kRows == 2 && kColumns == 2) _tile_loadd(3, below + kTileWords, kRowBytes);
   } else {
     _tile_zero(0);
     if constexpr (kColumns == 2) _tile_zero(1);
@@ -99,12 +96,12 @@ void tile_block(int64_t blocks, const Word* a, int64_t a_line, const Word* b, in
     if constexpr (kRows == 2 && kColumns == 2) _tile_zero(3);
   }
   const auto load_a = [&](int piece) {
-    _tile_loadd(4, a + piece * kTileWords, 64);
-    if constexpr (kRows == 2) _tile_loadd(5, a + a_line + piece * kTileWords, 64);
+    _tile_loadd(4, a + piece * kTileWords, kRowBytes);
+    if constexpr (kRows == 2) _tile_loadd(5, a + a_line + piece * kTileWords, kRowBytes);
   };
   const auto load_b = [&](int piece) {
-    _tile_loadd(6, b + piece * kTileWords, 64);
-    if constexpr (kColumns == 2) _tile_loadd(7, b + b_line + piece * kTileWords, 64);
+    _tile_loadd(6, b + piece * kTileWords, kRowBytes);
+    if constexpr (kColumns == 2) _tile_loadd(7, b + b_line + piece * kTileWords, kRowBytes);
   };
   for (int64_t i = 0; i < blocks; ++i, a += kPieceBlockWords, b += kPieceBlockWords) {
     load_a(0);
@@ -121,43 +118,24 @@ void tile_block(int64_t blocks, const Word* a, int64_t a_line, const Word* b, in
     load_a(0);
     multiply_tiles<kRows, kColumns>();
   }
-  _tile_stored(0, c, c_stride);
-  if constexpr (kColumns == 2) _tile_stored(1, c + kTile, c_stride);
-  if constexpr (kRows == 2) _tile_stored(2, below, c_stride);
-  if constexpr (kRows == 2 && kColumns == 2) _tile_stored(3, below + kTile, c_stride);
+  _tile_stored(0, c, kRowBytes);
+  if constexpr (kColumns == 2) _tile_stored(1, c + kTileWords, kRowBytes);
+  if constexpr (kRows == 2) _tile_stored(2, below, kRowBytes);
+  if constexpr (kRows == 2 && kColumns == 2) _tile_stored(3, below + kTileWords, kRowBytes);
 }
 
-template <int kRows>
-void tile_rows(int64_t m, int64_t n, int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line,
-               float* c, int64_t c_row, bool accumulate) {
-  TileConfig config;
-  if (kRows == 1)
-    for (const int tile : {0, 1, 4}) config.rows[tile] = static_cast<uint8_t>(m);
-  _tile_loadconfig(&config);
-  constexpr int64_t kStep = kRows * kTile;
-  int64_t column = 0;
-  for (; column < n; column += 2 * kTile, b += 2 * b_line)
-    for (int64_t r = 0; r < m; r += kStep) {
-      const Word* const left = a + r / kTile * a_line;
-      float* const to = c + r * c_row + column;
-      if (column + kTile < n)
-        tile_block<kRows, 2>(blocks, left, a_line, b, b_line, to, c_row, accumulate);
-      else
-        tile_block<kRows, 1>(blocks, left, a_line, b, b_line, to, c_row, accumulate);
+// Computes PieceOps::product, two lines of a by two lines of b at a time. The two lines of b stay in the L1 cache.
+void piece_product(int64_t a_lines, int64_t b_lines, int64_t blocks, const Word* a, int64_t a_line, const Word* b,
+                   int64_t b_line, float* c, bool accumulate) {
+  _tile_loadconfig(&kConfig);
+  const int64_t c_line = b_lines * kTileWords;
+  for (int64_t column = 0; column < b_lines; column += 2, b += 2 * b_line)
+    for (int64_t row = 0; row < a_lines; row += 2) {
+      const bool two_rows = row + 1 < a_lines, two_columns = column + 1 < b_lines;
+      const auto run = two_rows ? (two_columns ? tile_block<2, 2> : tile_block<2, 1>)
+                                : (two_columns ? tile_block<1, 2> : tile_block<1, 1>);
+      run(blocks, a + row * a_line, a_line, b, b_line, c + row * c_line + column * kTileWords, c_line, accumulate);
     }
-}
-
-void piece_product(int64_t m, int64_t n, int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line,
-                   float* c, int64_t c_row, bool accumulate) {
-  const auto rows = [&](auto run, int64_t count) {
-    run(count, n, blocks, a, a_line, b, b_line, c, c_row, accumulate);
-    a += count / kTile * a_line;
-    c += count * c_row;
-    m -= count;
-  };
-  if (m >= 2 * kTile) rows(tile_rows<2>, m / (2 * kTile) * (2 * kTile));
-  if (m >= kTile) rows(tile_rows<1>, kTile);
-  if (m > 0) rows(tile_rows<1>, m);
   _tile_release();
 }
 

@@ -20,26 +20,42 @@ constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product tak
 // long.
 constexpr int64_t kSmallOfFewRows = 200'000;
 constexpr int64_t kFewRows = 16;  // a product with at most so many rows does not pack `b`, if `b` is turned
+constexpr int64_t kSplit =
+    64;  // a product with fewer rows, columns or terms takes less time than splitting its operands
 constexpr int64_t kFewColumns = 64;  // columns of a task of such a product
 
 // Computes a panel of c. The sums are in f32. They are added up in the result itself if it is f32 and not wide, has no
 // scale, and the panel's columns fill whole vectors; else in scratch memory.
-template <typename Operands>
-void multiply_panel(const MatrixProduct& product, std::span<const Operands> operands, const BlockOps& ops,
+void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> operands, const BlockOps& ops,
                     const Panel& panel, void* c) {
   const int64_t width = panel.width();
-  Word* const slice = thread_words(Operands::kSliceWords + Panels::kRows * Operands::kPanel);
+  Word* const slice = thread_words(WordOperands::kSliceWords + Panels::kRows * WordOperands::kPanel);
   void* const result = at(c, product.result, panel.row * product.n + panel.column);
   const bool in_result =
       product.result == DType::kF32 && product.n < kWide && product.scale == 1 && panel.columns == width;
-  float* const sums = in_result ? static_cast<float*>(result) : &slice[Operands::kSliceWords].f32;
+  float* const sums = in_result ? static_cast<float*>(result) : &slice[WordOperands::kSliceWords].f32;
   const int64_t sum_row = in_result ? product.n : width;
-  for (const Operands& each : operands) each.multiply(panel, slice, sums, sum_row, &each != operands.data());
+  for (const WordOperands& each : operands) each.multiply(panel, slice, sums, sum_row, &each != operands.data());
   if (in_result) return;
   float scales[Panels::kRows];
   std::fill_n(scales, panel.rows, product.scale);
   ops.store_rows(sums, width, product.scale == 1 ? nullptr : scales, panel.rows, panel.columns, product.result,
                  product.n, result);
+}
+
+void multiply_panel(const MatrixProduct& product, std::span<const PieceOperands> operands, const BlockOps& ops,
+                    const Panel& panel, void* c) {
+  constexpr int64_t kTile = kPieceLines;
+  Word* const slice = thread_words(PieceOperands::kSliceWords + Panels::kRows * PieceOperands::kPanel);
+  float* sums = &slice[PieceOperands::kSliceWords].f32;
+  for (const PieceOperands& each : operands) each.multiply(panel, slice, sums, &each != operands.data());
+  float scales[kTile];
+  std::fill_n(scales, kTile, product.scale);
+  for (int64_t row = 0; row < panel.rows; row += kTile)
+    for (int64_t column = 0; column < panel.columns; column += kTile, sums += kTile * kTile)
+      ops.store_rows(sums, kTile, product.scale == 1 ? nullptr : scales, std::min(kTile, panel.rows - row),
+                     std::min(kTile, panel.columns - column), product.result, product.n,
+                     at(c, product.result, (panel.row + row) * product.n + panel.column + column));
 }
 
 template <typename Operands>
@@ -69,7 +85,8 @@ void multiply_few_rows(const MatrixProduct& p, const BlockOps& ops, int64_t colu
                    kFewColumns);
   float scales[kFewRows];
   std::fill_n(scales, p.m, p.scale);
-  ops.store_rows(sums, kFewColumns, p.scale == 1 ? nullptr : scales, p.m, columns, p.result, p.n, at(c, p.result, column));
+  ops.store_rows(sums, kFewColumns, p.scale == 1 ? nullptr : scales, p.m, columns, p.result, p.n,
+                 at(c, p.result, column));
 }
 
 }  // namespace
@@ -98,7 +115,8 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     return parallel(quotient_up(p.n, kFewColumns), [&](int64_t i) {
       multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
     });
-  if (ops.pieces != nullptr) return multiply_all<PieceOperands>(p, ops, c, workspace, parallel);
+  if (ops.pieces != nullptr && std::min({p.m, p.n, p.k}) >= kSplit)
+    return multiply_all<PieceOperands>(p, ops, c, workspace, parallel);
   multiply_all<WordOperands>(p, ops, c, workspace, parallel);
 }
 

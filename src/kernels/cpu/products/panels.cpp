@@ -21,10 +21,7 @@ Panel Panels::at(int64_t task) const {
   if (last) task -= whole_ * parts_of_whole_;
   const int64_t parts = last ? parts_of_last_ : parts_of_whole_, step = last ? last_step_ : row_step_;
   const int64_t row = task % parts * step, column = ((last ? whole_ : 0) + task / parts) * columns_;
-  return {.row = row,
-          .rows = std::min(step, m_ - row),
-          .column = column,
-          .columns = std::min(columns_, n_ - column)};
+  return {.row = row, .rows = std::min(step, m_ - row), .column = column, .columns = std::min(columns_, n_ - column)};
 }
 
 }  // namespace fettle::cpu

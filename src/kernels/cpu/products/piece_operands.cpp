@@ -26,30 +26,40 @@ int64_t PieceOperands::pack_tasks() const {
   return quotient_up(m_, kTaskLines);
 }
 
-void PieceOperands::pack_a(int64_t task) const {
-  const int64_t end = std::min((task + 1) * kTaskLines, m_);
-  for (int64_t block = 0; block < blocks_; ++block)
-    for (int64_t row = task * kTaskLines; row < end; row += kPieceLines) {
-      const int64_t first = block * kPieceDepth;
-      ops_->pack(at(a_.data, a_.dtype, a_.turned ? first * m_ + row : row * k_ + first), a_.dtype,
-                 a_.turned ? m_ : k_, !a_.turned, std::min(kPieceLines, m_ - row), std::min(kPieceDepth, k_ - first),
-                 true, packed_a_ + (row / kPieceLines * blocks_ + block) * kPieceBlockWords);
-    }
+// Packs the lines [line, line + lines) and the blocks [first, first + count) of an operand, in the order in which they
+// are stored. Lines lie `line_words` words apart in `to`.
+void PieceOperands::pack(const ProductOperand& operand, bool left, int64_t line, int64_t lines, int64_t first,
+                         int64_t count, Word* to, int64_t line_words) const {
+  const bool along = left != operand.turned;  // the elements of a line are neighbours
+  const int64_t stride = along ? k_ : (left ? m_ : n_);
+  const auto pack_block = [&](int64_t i, int64_t block) {
+    const int64_t begin = (first + block) * kPieceDepth;
+    ops_->pack(at(operand.data, operand.dtype, along ? (line + i) * stride + begin : begin * stride + line + i),
+               operand.dtype, stride, along, std::min(kPieceLines, lines - i), std::min(kPieceDepth, k_ - begin), left,
+               to + i / kPieceLines * line_words + block * kPieceBlockWords);
+  };
+  if (along) {
+    for (int64_t i = 0; i < lines; i += kPieceLines)
+      for (int64_t block = 0; block < count; ++block) pack_block(i, block);
+  } else {
+    for (int64_t block = 0; block < count; ++block)
+      for (int64_t i = 0; i < lines; i += kPieceLines) pack_block(i, block);
+  }
 }
 
-void PieceOperands::multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const {
+void PieceOperands::pack_a(int64_t task) const {
+  const int64_t row = task * kTaskLines, line_words = blocks_ * kPieceBlockWords;
+  pack(a_, true, row, std::min(kTaskLines, m_ - row), 0, blocks_, packed_a_ + row / kPieceLines * line_words,
+       line_words);
+}
+
+void PieceOperands::multiply(const Panel& panel, Word* slice, float* sums, bool accumulate) const {
   for (int64_t from = 0; from < blocks_; from += kDepth) {
     const int64_t depth = std::min(kDepth, blocks_ - from), line = depth * kPieceBlockWords;
-    for (int64_t block = 0; block < depth; ++block)
-      for (int64_t i = 0; i < panel.columns; i += kPieceLines) {
-        const int64_t first = (from + block) * kPieceDepth, column = panel.column + i;
-        ops_->pack(at(b_.data, b_.dtype, b_.turned ? column * k_ + first : first * n_ + column), b_.dtype,
-                   b_.turned ? k_ : n_, b_.turned, std::min(kPieceLines, panel.columns - i),
-                   std::min(kPieceDepth, k_ - first), false, slice + i / kPieceLines * line + block * kPieceBlockWords);
-      }
-    ops_->product(panel.rows, panel.width(), depth,
+    pack(b_, false, panel.column, panel.columns, from, depth, slice, line);
+    ops_->product(quotient_up(panel.rows, kPieceLines), panel.width() / kPieceLines, depth,
                   packed_a_ + (panel.row / kPieceLines * blocks_ + from) * kPieceBlockWords, blocks_ * kPieceBlockWords,
-                  slice, line, sums, sum_row, accumulate || from > 0);
+                  slice, line, sums, accumulate || from > 0);
   }
 }
 

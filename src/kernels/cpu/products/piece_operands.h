@@ -10,11 +10,12 @@
 
 namespace fettle::cpu {
 
-// Has the same public members as WordOperands, with the same meaning.
+// Has the same public members as WordOperands, with the same meaning, but the sums of a panel are tiles.
 class PieceOperands {
  public:
-  // A panel is wider than that of WordOperands, because packed pieces of `a` are read at four times the speed.
-  static constexpr int64_t kPanel = 128;
+  // Panels are wider than those of WordOperands, because the same product needs less time, and the packed `a` is read
+  // from the L2 cache once for each panel.
+  static constexpr int64_t kPanel = 256;
   static constexpr int64_t kDepth = 6;  // length of a slice along k, in blocks; two lines of it fit into the L1 cache
   static constexpr int64_t kSliceWords = kDepth * kPieceBlockWords * (kPanel / kPieceLines);
 
@@ -24,9 +25,14 @@ class PieceOperands {
   int64_t row_step() const { return 2 * kPieceLines; }
   int64_t pack_tasks() const;
   void pack_a(int64_t task) const;
-  void multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const;
+  // Like WordOperands::multiply. The sums are tiles of 16 x 16 floats, whatever rows and columns the panel has; the
+  // tiles of the same rows are neighbours.
+  void multiply(const Panel& panel, Word* slice, float* sums, bool accumulate) const;
 
  private:
+  void pack(const ProductOperand& operand, bool left, int64_t line, int64_t lines, int64_t first, int64_t count,
+            Word* to, int64_t line_words) const;
+
   ProductOperand a_, b_;
   int64_t m_, n_, k_;
   const PieceOps* ops_;

@@ -42,8 +42,8 @@ void WordOperands::pack_b(const Panel& panel, int64_t first, int64_t count, Word
     const int64_t filled = quotient_up(rows, per_word);
     std::fill_n(to + filled * width, (count - filled) * width, Word{0});
   } else {
-    ops_->pack_down(at(b_.data, b_.dtype, row * n_ + panel.column), b_.dtype, n_, rows, panel.columns,
-                    count * per_word, width, to);
+    ops_->pack_down(at(b_.data, b_.dtype, row * n_ + panel.column), b_.dtype, n_, rows, panel.columns, count * per_word,
+                    width, to);
   }
 }
 
