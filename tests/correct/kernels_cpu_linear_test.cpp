@@ -73,10 +73,10 @@ std::vector<double> expected(const Case& c, const HostArray& a, const HostArray&
 }
 
 TEST(CpuProduct, IsTheSumOfProducts) {
-  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1},      std::array<int64_t, 3>{7, 83, 51},
-                              std::array<int64_t, 3>{50, 8, 96},    std::array<int64_t, 3>{127, 130, 17},
-                              std::array<int64_t, 3>{13, 64, 531},  std::array<int64_t, 3>{65, 83, 70},
-                              std::array<int64_t, 3>{112, 275, 230}};
+  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1},       std::array<int64_t, 3>{7, 83, 51},
+                              std::array<int64_t, 3>{50, 8, 96},     std::array<int64_t, 3>{127, 130, 17},
+                              std::array<int64_t, 3>{13, 64, 531},   std::array<int64_t, 3>{65, 83, 70},
+                              std::array<int64_t, 3>{112, 275, 230}, std::array<int64_t, 3>{65, 66, 8230}};
   uint32_t seed = 1;
   for (const DType a_type : {DType::kF32, DType::kBF16})
     for (const DType b_type : {DType::kF32, DType::kBF16})
@@ -92,7 +92,8 @@ TEST(CpuProduct, IsTheSumOfProducts) {
               const HostArray got = run(c, a, b, ops, kInTurn);
               std::vector<double> values = doubles(got);
               values.resize(wanted.size());
-              EXPECT_LT(relative_distance(values, wanted), a_type == DType::kF32 ? 1e-6 : 4e-3);
+              const double f32_bound = k < 1000 ? 1e-6 : 3e-6;  // errors of f32 grow with the square root of k
+              EXPECT_LT(relative_distance(values, wanted), a_type == DType::kF32 ? f32_bound : 4e-3);
             }
           }
 }
@@ -142,10 +143,10 @@ TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
 
 // Two products in one: scale (a b + a2 b2).
 template <int64_t kM, int64_t kN, int64_t kK>
-void check_second_product() {
+void check_second_product(float scale, const std::vector<DType>& dtypes, const std::vector<int64_t>& k2s) {
   uint32_t seed = 100;
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    for (const int64_t k2 : {1, 5, 8, 40})
+  for (const DType dtype : dtypes)
+    for (const int64_t k2 : k2s)
       for (const bool turned : {false, true})
         for (const BlockOps* ops : usable_block_ops(dtype)) {
           SCOPED_TRACE(testing::Message() << ops->name << ' ' << k2 << ' ' << turned << ' ' << stablehlo_name(dtype));
@@ -161,21 +162,22 @@ void check_second_product() {
                                 .k2 = k2,
                                 .a2 = {a2.data(), dtype, !turned},
                                 .b2 = {b2.data(), dtype, turned},
-                                .scale = 0.75F};
+                                .scale = scale};
           std::vector<double> wanted = expected({kM, kN, kK, turned, turned, dtype, dtype}, a, b);
           const std::vector<double> more = expected({kM, kN, k2, !turned, turned, dtype, dtype}, a2, b2);
-          for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = 0.75 * (wanted[i] + more[i]);
+          for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = scale * (wanted[i] + more[i]);
           std::vector<uint8_t> scratch(product_workspace(p) + 64);
           const auto start = reinterpret_cast<uintptr_t>(scratch.data());
           HostArray out(Shape{dtype, {kM * kN}});
           multiply(p, out.data(), scratch.data() + ((start + 63) / 64 * 64 - start), kInTurn);
-          EXPECT_LT(relative_distance(doubles(out), wanted), dtype == DType::kF32 ? 1e-6 : 4e-3);
+          EXPECT_LT(relative_distance(doubles(out), wanted), dtype == DType::kF32 ? (kK < 1000 ? 1e-6 : 3e-6) : 4e-3);
         }
 }
 
 TEST(CpuProduct, AddsASecondProductAndScales) {
-  check_second_product<37, 83, 51>();
-  check_second_product<67, 83, 70>();
+  check_second_product<37, 83, 51>(0.75F, {DType::kF32, DType::kBF16}, {1, 5, 8, 40});
+  check_second_product<67, 83, 70>(0.75F, {DType::kF32, DType::kBF16}, {1, 5, 8, 40});
+  check_second_product<65, 67, 8230>(1, {DType::kF32}, {8});  // pieces: in several passes over k
 }
 
 // On CPUs with AMX, f32 is multiplied as pieces of bf16. Its sums must be as exact as those of f32, and must not be
@@ -207,7 +209,9 @@ TEST(CpuProduct, F32IsAsExactWithTilesAsWithVectors) {
       const auto [tiles, tile_bias] = distance(k, draws[kind], tables.back());
       SCOPED_TRACE(testing::Message() << kind << ' ' << k << ' ' << vectors << ' ' << tiles << ' ' << tile_bias);
       EXPECT_LT(tiles, 1.2 * vectors);
-      if (kind == 1) EXPECT_LT(std::abs(tile_bias), 5e-8);  // all numbers are positive, so lost terms would add up
+      if (kind == 1) {  // all numbers are positive, so lost terms would add up
+        EXPECT_LT(std::abs(tile_bias), 5e-8);
+      }
     }
 }
 

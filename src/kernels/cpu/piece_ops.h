@@ -2,10 +2,10 @@
 //
 // Each f32 is the sum of three bf16, its pieces: p0 is the number, rounded; p1 is what p0 leaves, rounded; p2 is the
 // rest, which has at most 8 bits. A product of two numbers is the sum of nine products of their pieces. Six are
-// computed: p0 p0, p0 p1, p1 p0, p1 p1, p0 p2 and p2 p0. The other three together are at most 2^-24 of the product, so
-// less than the rounding of an f32. Products of bf16 are exact in f32, and sums are f32. So a sum is as exact as one of
-// f32 (docs/decisions/2026-11-27-f32-from-bf16.md). Three limits: a product with an infinite operand is NaN; so is one
-// with an operand above 3.38e38, which p0 rounds to infinity; pieces below 2^-126 count as 0.
+// computed: p0 p0, p0 p1, p1 p0, p1 p1, p0 p2 and p2 p0. The other three together are at most 2^-23 of the product, and
+// far less on average. Products of bf16 are exact in f32, and sums are f32. So a sum is as exact as one of f32
+// (docs/decisions/2026-11-27-f32-from-bf16.md). Three limits: a product with an infinite operand is NaN; so is one with
+// an operand above 3.38e38, which p0 rounds to infinity; pieces below 2^-126 count as 0.
 //
 // Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 // Computations" (arXiv 1904.06376). In StableHLO, the same six products are the algorithm with six primitive operations

@@ -50,7 +50,8 @@ Tensor call(const LinearSite& site, const ProductCall& p, const Tensor& a, const
                                                .n = p.n,
                                                .k = p.k,
                                                .a = {.dtype = a.dtype(), .turned = p.a_turned},
-                                               .b = {.dtype = b.dtype(), .turned = p.b_turned}});
+                                               .b = {.dtype = b.dtype(), .turned = p.b_turned},
+                                               .result = p.result.dtype});
   return custom_call(
       {.kernel = kLinearKernel,
        .target = kProductTarget,

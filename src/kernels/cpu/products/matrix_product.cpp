@@ -43,8 +43,9 @@ void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> 
                  product.n, result);
 }
 
+// Like the function above, for pieces. Adds to the panel if `add` is true.
 void multiply_panel(const MatrixProduct& product, std::span<const PieceOperands> operands, const BlockOps& ops,
-                    const Panel& panel, void* c) {
+                    const Panel& panel, bool add, void* c) {
   constexpr int64_t kTile = kPieceLines;
   Word* const slice = thread_words(PieceOperands::kSliceWords + Panels::kRows * PieceOperands::kPanel);
   float* sums = &slice[PieceOperands::kSliceWords].f32;
@@ -52,26 +53,63 @@ void multiply_panel(const MatrixProduct& product, std::span<const PieceOperands>
   float scales[kTile];
   std::fill_n(scales, kTile, product.scale);
   for (int64_t row = 0; row < panel.rows; row += kTile)
-    for (int64_t column = 0; column < panel.columns; column += kTile, sums += kTile * kTile)
-      ops.store_rows(sums, kTile, product.scale == 1 ? nullptr : scales, std::min(kTile, panel.rows - row),
-                     std::min(kTile, panel.columns - column), product.result, product.n,
-                     at(c, product.result, (panel.row + row) * product.n + panel.column + column));
+    for (int64_t column = 0; column < panel.columns; column += kTile, sums += kTile * kTile) {
+      const int64_t rows = std::min(kTile, panel.rows - row), columns = std::min(kTile, panel.columns - column);
+      void* const to = at(c, product.result, (panel.row + row) * product.n + panel.column + column);
+      if (add)
+        for (int64_t r = 0; r < rows; ++r) ops.add(sums + r * kTile, columns, static_cast<float*>(to) + r * product.n);
+      else
+        ops.store_rows(sums, kTile, product.scale == 1 ? nullptr : scales, rows, columns, product.result, product.n,
+                       to);
+    }
 }
 
+// Packs `a` of all operands.
 template <typename Operands>
-void multiply_all(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace, const ParallelFor& parallel) {
+void pack_all(std::span<const Operands> operands, const ParallelFor& parallel) {
+  int64_t count = 0;
+  for (const Operands& each : operands) count += each.pack_tasks();
+  if (count == 0) return;
+  const int64_t first = operands[0].pack_tasks();
+  parallel(count, [&](int64_t task) { task < first ? operands[0].pack_a(task) : operands[1].pack_a(task - first); });
+}
+
+void multiply_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
+                    const ParallelFor& parallel) {
   auto* free = static_cast<Word*>(workspace);
-  const std::array all{Operands(p, ops, false, free), Operands(p, ops, true, free)};
-  const std::span<const Operands> operands(all.data(), p.k2 > 0 ? 2 : 1);
-  const int64_t first = all[0].pack_tasks(), packs = first + (p.k2 > 0 ? all[1].pack_tasks() : 0);
-  if (packs > 0)
-    parallel(packs, [&](int64_t task) { task < first ? all[0].pack_a(task) : all[1].pack_a(task - first); });
-  const Panels panels(p.m, p.n, Operands::kPanel, all[0].row_step(), p.threads);
+  const std::array all{WordOperands(p, ops, false, free), WordOperands(p, ops, true, free)};
+  const std::span<const WordOperands> operands(all.data(), p.k2 > 0 ? 2 : 1);
+  pack_all(operands, parallel);
+  const Panels panels(p.m, p.n, WordOperands::kPanel, all[0].row_step(), p.threads);
   parallel(panels.count(), [&](int64_t i) { multiply_panel(p, operands, ops, panels.at(i), c); });
 }
 
-bool is_narrow(const ProductOperand& a, const ProductOperand& b) {
-  return a.dtype == DType::kBF16 && b.dtype == DType::kBF16;
+void multiply_pieces(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
+                     const ParallelFor& parallel) {
+  auto* free = static_cast<Word*>(workspace);
+  std::array all{PieceOperands(p, ops, false, free), PieceOperands(p, ops, true, free)};
+  const Panels panels(p.m, p.n, PieceOperands::kPanel, all[0].row_step(), p.threads);
+  const int64_t passes = PieceOperands::passes(p);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    if (passes > 1) all[0].begin_pass(pass);
+    // The last pass also computes the second product.
+    const std::span<const PieceOperands> operands(all.data(), pass == passes - 1 && p.k2 > 0 ? 2 : 1);
+    pack_all(operands, parallel);
+    parallel(panels.count(), [&](int64_t i) { multiply_panel(p, operands, ops, panels.at(i), pass > 0, c); });
+  }
+}
+
+const BlockOps& ops_of(const MatrixProduct& p) {
+  if (p.ops != nullptr) return *p.ops;
+  const auto is_narrow = [](const ProductOperand& a, const ProductOperand& b) {
+    return a.dtype == DType::kBF16 && b.dtype == DType::kBF16;
+  };
+  const bool narrow = is_narrow(p.a, p.b) && (p.k2 == 0 || is_narrow(p.a2, p.b2));
+  return block_ops(narrow ? DType::kBF16 : DType::kF32);
+}
+
+bool takes_pieces(const MatrixProduct& p, const BlockOps& ops) {
+  return ops.pieces != nullptr && std::min({p.m, p.n, p.k}) >= kSplit;
 }
 
 bool has_few_rows(const MatrixProduct& p) {
@@ -92,14 +130,15 @@ void multiply_few_rows(const MatrixProduct& p, const BlockOps& ops, int64_t colu
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
-  // The memory must be large enough for every BlockOps table. So for words, this function assumes one element per word
-  // and the largest word_step of all tables.
+  // For words, the memory is large enough for every BlockOps table: one element per word and the largest word_step of
+  // all tables.
   constexpr int64_t kWordStep = 16;
-  const auto words = [&](const ProductOperand& a, const ProductOperand& b, int64_t k) {
-    const int64_t packed = a.dtype != DType::kF32 ? quotient_up(product.m * std::max(k, kWordStep), 16) * 16 : 0;
-    return is_narrow(a, b) ? packed : std::max(packed, PieceOperands::a_words(product.m, k));
+  const auto words = [&](const ProductOperand& a, int64_t k) {
+    return a.dtype != DType::kF32 ? quotient_up(product.m * std::max(k, kWordStep), 16) * 16 : 0;
   };
-  const int64_t all = words(product.a, product.b, product.k) + words(product.a2, product.b2, product.k2);
+  int64_t all = words(product.a, product.k) + words(product.a2, product.k2);
+  if (takes_pieces(product, ops_of(product)))
+    all = std::max(all, PieceOperands::a_words(product, false) + PieceOperands::a_words(product, true));
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
 }
 
@@ -109,15 +148,12 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     for (int64_t i = 0; i < count; ++i) task(i);
   };
   const ParallelFor& parallel = small ? in_turn : threads;
-  const bool narrow = is_narrow(p.a, p.b) && (p.k2 == 0 || is_narrow(p.a2, p.b2));
-  const BlockOps& ops = p.ops != nullptr ? *p.ops : block_ops(narrow ? DType::kBF16 : DType::kF32);
+  const BlockOps& ops = ops_of(p);
   if (has_few_rows(p))
     return parallel(quotient_up(p.n, kFewColumns), [&](int64_t i) {
       multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
     });
-  if (ops.pieces != nullptr && std::min({p.m, p.n, p.k}) >= kSplit)
-    return multiply_all<PieceOperands>(p, ops, c, workspace, parallel);
-  multiply_all<WordOperands>(p, ops, c, workspace, parallel);
+  (takes_pieces(p, ops) ? multiply_pieces : multiply_words)(p, ops, c, workspace, parallel);
 }
 
 }  // namespace fettle::cpu

@@ -15,11 +15,22 @@ PieceOperands::PieceOperands(const MatrixProduct& p, const BlockOps& ops, bool s
     : a_(second ? p.a2 : p.a), b_(second ? p.b2 : p.b), m_(p.m), n_(p.n), k_(second ? p.k2 : p.k), ops_(ops.pieces) {
   blocks_ = quotient_up(k_, kPieceDepth);
   packed_a_ = workspace;
-  workspace += a_words(m_, k_);
+  workspace += a_words(p, second);
 }
 
-int64_t PieceOperands::a_words(int64_t m, int64_t k) {
-  return quotient_up(m, kPieceLines) * quotient_up(k, kPieceDepth) * kPieceBlockWords;
+// Later passes add to the result, so it must be f32, without a scale.
+int64_t PieceOperands::passes(const MatrixProduct& p) {
+  return p.result == DType::kF32 && p.scale == 1 ? quotient_up(p.k, kPassDepth * kPieceDepth) : 1;
+}
+
+int64_t PieceOperands::a_words(const MatrixProduct& p, bool second) {
+  const int64_t blocks = quotient_up(second ? p.k2 : p.k, kPieceDepth);
+  return quotient_up(p.m, kPieceLines) * (!second && passes(p) > 1 ? kPassDepth : blocks) * kPieceBlockWords;
+}
+
+void PieceOperands::begin_pass(int64_t pass) {
+  first_ = pass * kPassDepth;
+  blocks_ = std::min(kPassDepth, quotient_up(k_, kPieceDepth) - first_);
 }
 
 int64_t PieceOperands::pack_tasks() const {
@@ -33,7 +44,7 @@ void PieceOperands::pack(const ProductOperand& operand, bool left, int64_t line,
   const bool along = left != operand.turned;  // the elements of a line are neighbours
   const int64_t stride = along ? k_ : (left ? m_ : n_);
   const auto pack_block = [&](int64_t i, int64_t block) {
-    const int64_t begin = (first + block) * kPieceDepth;
+    const int64_t begin = (first_ + first + block) * kPieceDepth;
     ops_->pack(at(operand.data, operand.dtype, along ? (line + i) * stride + begin : begin * stride + line + i),
                operand.dtype, stride, along, std::min(kPieceLines, lines - i), std::min(kPieceDepth, k_ - begin), left,
                to + i / kPieceLines * line_words + block * kPieceBlockWords);

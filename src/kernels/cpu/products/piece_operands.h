@@ -19,8 +19,14 @@ class PieceOperands {
   static constexpr int64_t kDepth = 6;  // length of a slice along k, in blocks; two lines of it fit into the L1 cache
   static constexpr int64_t kSliceWords = kDepth * kPieceBlockWords * (kPanel / kPieceLines);
 
+  // The product is computed in passes over ranges of k, so that the packed `a` of a long k (a vocabulary) stays small.
+  // Only the range of one pass is packed.
+  static constexpr int64_t kPassDepth = 256;  // blocks of a pass, 8,192 elements
+  static int64_t passes(const MatrixProduct& product);
+  static int64_t a_words(const MatrixProduct& product, bool second);  // words of the packed `a`
+
   PieceOperands(const MatrixProduct& product, const BlockOps& ops, bool second, Word*& workspace);
-  static int64_t a_words(int64_t m, int64_t k);  // words of a packed `a` of m rows and k columns
+  void begin_pass(int64_t pass);
 
   int64_t row_step() const { return 2 * kPieceLines; }
   int64_t pack_tasks() const;
@@ -36,7 +42,7 @@ class PieceOperands {
   ProductOperand a_, b_;
   int64_t m_, n_, k_;
   const PieceOps* ops_;
-  int64_t blocks_;  // blocks along k
+  int64_t first_ = 0, blocks_;  // of this pass: the first block along k, and the number of blocks
   Word* packed_a_;
 };
 
