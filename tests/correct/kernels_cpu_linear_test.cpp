@@ -275,7 +275,7 @@ TEST(CpuLora, IsItsDefinition) {
                             .b = b.data()};
         HostArray y(Shape{dtype, {kRows * kOut}}), low(Shape{dtype, {kRows * rank}}), dx(Shape{dtype, {kRows * kIn}}),
             da(Shape{DType::kF32, {rank * kIn}}), db(Shape{DType::kF32, {kOut * rank}});
-        Scratch forward(lora_workspace(p)), backward(lora_gradient_workspace(p));
+        Scratch forward(lora_workspace(p)), backward(lora_gradient_workspace(p, DType::kF32));
         lora_forward(p, y.data(), low.data(), forward.data(), kAtOnce);
         lora_backward(p, low.data(), dy.data(), {dx.data(), da.data(), db.data(), DType::kF32}, backward.data(),
                       kAtOnce);

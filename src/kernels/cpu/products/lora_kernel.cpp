@@ -97,7 +97,7 @@ Tensors lora_gradient(const LoraSite& site, const VjpArgs& args) {
       custom_call({.kernel = kLoraKernel,
                    .target = kLoraGradientTarget,
                    .attributes = site.attributes(),
-                   .results = {site.x, da, db, {DType::kU8, {lora_gradient_workspace(site.shard)}}},
+                   .results = {site.x, da, db, {DType::kU8, {lora_gradient_workspace(site.shard, da.dtype)}}},
                    .in = {site.rows, {}, {}, {}, site.rows, of_y},
                    .out = {site.rows, of_sums, of_sums, {}},
                    .cost = {.flops = site.flops() + 2 * site.mesh.size() * site.shard.rows * site.shard.rank *

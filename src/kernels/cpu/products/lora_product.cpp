@@ -81,13 +81,11 @@ int64_t lora_workspace(const LoraProblem& p) {
   return std::max(product_workspace(low_product(p)), product_workspace(result_product(p, nullptr)));
 }
 
-int64_t lora_gradient_workspace(const LoraProblem& p) {
-  // The gradients of weights are f32 or bf16. A product with a result in bf16 needs more memory.
-  const DType result = DType::kBF16;
+int64_t lora_gradient_workspace(const LoraProblem& p, DType weights) {
   return d_low_bytes(p) +
          std::max({product_workspace(low_gradient(p, nullptr)), product_workspace(input_gradient(p, nullptr, nullptr)),
-                   product_workspace(weight_gradient(p, p.rank, p.in, nullptr, nullptr, result)),
-                   product_workspace(weight_gradient(p, p.out, p.rank, nullptr, nullptr, result))});
+                   product_workspace(weight_gradient(p, p.rank, p.in, nullptr, nullptr, weights)),
+                   product_workspace(weight_gradient(p, p.out, p.rank, nullptr, nullptr, weights))});
 }
 
 void lora_forward(const LoraProblem& p, void* y, void* low, void* workspace, const ParallelFor& parallel) {

@@ -26,7 +26,7 @@ struct LoraGradients {
 
 // Return how many bytes of scratch memory a pass needs. The memory must be aligned to 64 bytes.
 int64_t lora_workspace(const LoraProblem& problem);
-int64_t lora_gradient_workspace(const LoraProblem& problem);
+int64_t lora_gradient_workspace(const LoraProblem& problem, DType weights);  // weights: as in LoraGradients
 
 // lora_forward computes y and `low` = scale * x * a^T, [rows, rank]. lora_backward reads `low`.
 void lora_forward(const LoraProblem& problem, void* y, void* low, void* workspace, const ParallelFor& parallel);

@@ -99,17 +99,17 @@ void multiply_pieces(const MatrixProduct& p, const BlockOps& ops, void* c, void*
   }
 }
 
-const BlockOps& ops_of(const MatrixProduct& p) {
-  if (p.ops != nullptr) return *p.ops;
-  const auto is_narrow = [](const ProductOperand& a, const ProductOperand& b) {
+// Returns true if all operands are bf16.
+bool is_narrow(const MatrixProduct& p) {
+  const auto narrow = [](const ProductOperand& a, const ProductOperand& b) {
     return a.dtype == DType::kBF16 && b.dtype == DType::kBF16;
   };
-  const bool narrow = is_narrow(p.a, p.b) && (p.k2 == 0 || is_narrow(p.a2, p.b2));
-  return block_ops(narrow ? DType::kBF16 : DType::kF32);
+  return narrow(p.a, p.b) && (p.k2 == 0 || narrow(p.a2, p.b2));
 }
 
-bool takes_pieces(const MatrixProduct& p, const BlockOps& ops) {
-  return ops.pieces != nullptr && std::min({p.m, p.n, p.k}) >= kSplit;
+// Returns true if the product is split into pieces by tables that have pieces.
+bool may_split(const MatrixProduct& p) {
+  return !is_narrow(p) && std::min({p.m, p.n, p.k}) >= kSplit;
 }
 
 bool has_few_rows(const MatrixProduct& p) {
@@ -130,14 +130,14 @@ void multiply_few_rows(const MatrixProduct& p, const BlockOps& ops, int64_t colu
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
-  // For words, the memory is large enough for every BlockOps table: one element per word and the largest word_step of
-  // all tables.
+  // The memory is large enough for every BlockOps table, so that a program is the same on all CPUs. For words, this
+  // assumes one element per word and the largest word_step of all tables.
   constexpr int64_t kWordStep = 16;
   const auto words = [&](const ProductOperand& a, int64_t k) {
     return a.dtype != DType::kF32 ? quotient_up(product.m * std::max(k, kWordStep), 16) * 16 : 0;
   };
   int64_t all = words(product.a, product.k) + words(product.a2, product.k2);
-  if (takes_pieces(product, ops_of(product)))
+  if (may_split(product))
     all = std::max(all, PieceOperands::a_words(product, false) + PieceOperands::a_words(product, true));
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
 }
@@ -148,12 +148,12 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     for (int64_t i = 0; i < count; ++i) task(i);
   };
   const ParallelFor& parallel = small ? in_turn : threads;
-  const BlockOps& ops = ops_of(p);
+  const BlockOps& ops = p.ops != nullptr ? *p.ops : block_ops(is_narrow(p) ? DType::kBF16 : DType::kF32);
   if (has_few_rows(p))
     return parallel(quotient_up(p.n, kFewColumns), [&](int64_t i) {
       multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
     });
-  (takes_pieces(p, ops) ? multiply_pieces : multiply_words)(p, ops, c, workspace, parallel);
+  (ops.pieces != nullptr && may_split(p) ? multiply_pieces : multiply_words)(p, ops, c, workspace, parallel);
 }
 
 }  // namespace fettle::cpu

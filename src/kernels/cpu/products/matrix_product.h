@@ -37,7 +37,7 @@ struct MatrixProduct {
 };
 
 // Returns how many bytes of scratch memory multiply() needs. The memory must be aligned to 64 bytes. The number depends
-// on the sizes, the dtypes (also that of the result) and the scale, and on the instruction sets of this CPU.
+// only on the sizes, the dtypes (also that of the result) and the scale.
 int64_t product_workspace(const MatrixProduct& product);
 void multiply(const MatrixProduct& product, void* c, void* workspace, const ParallelFor& parallel);
 
