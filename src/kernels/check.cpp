@@ -1,6 +1,7 @@
 #include "kernels/check.h"
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <memory>
@@ -94,8 +95,10 @@ class Findings {
  private:
   std::filesystem::path file(std::string_view subject) const {
     ContentKey key;
-    constexpr std::string_view kCheck = "3";  // change it when trials are added, so that older verdicts are not used
+    constexpr std::string_view kCheck = "4";  // change it when trials are added, so that older verdicts are not used
     key.add(kCheck).add(subject).add(devices_identity(devices_.client())).add(std::to_string(devices_.count()));
+    const char* limit = std::getenv("FETTLE_MAX_CPU_ISA");
+    key.add(limit == nullptr ? "" : limit);
     return folder_ / (key.text() + ".txt");
   }
 

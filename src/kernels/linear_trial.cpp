@@ -10,8 +10,8 @@
 namespace fettle {
 namespace {
 
-// Products take different ways (matrix_product.h): those of few rows, those with a short side, as the products of
-// LoRA's matrices, and those whose sides are all long, as kPositions, kIn and kOut.
+// Products take three ways (matrix_product.h): few rows; a short side, as with LoRA's matrices; three long sides, as
+// kPositions, kIn and kOut have.
 constexpr int64_t kPositions = 70, kFewPositions = 3, kIn = 67, kOut = 83, kRank = 5;
 constexpr double kScale = 2;
 

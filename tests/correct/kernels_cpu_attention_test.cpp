@@ -308,8 +308,31 @@ TEST(CpuAttentionTables, SlowProductsOfPairsAreNotChosen) {
   if (std::string(usable_block_ops(DType::kBF16).back()->name) != "avx512_bf16") GTEST_SKIP() << "no AVX-512 with bf16";
   EXPECT_EQ(std::string(block_ops(DType::kF32).name), "avx512");
   const bool slow = __builtin_cpu_is("intel") && !__builtin_cpu_is("cooperlake");
-  if (slow) EXPECT_EQ(std::string(block_ops(DType::kBF16).name), "avx512");
-  if (__builtin_cpu_is("amd")) EXPECT_EQ(std::string(block_ops(DType::kBF16).name), "avx512_bf16");
+  if (slow) {
+    EXPECT_EQ(std::string(block_ops(DType::kBF16).name), "avx512");
+  }
+  if (__builtin_cpu_is("amd")) {
+    EXPECT_EQ(std::string(block_ops(DType::kBF16).name), "avx512_bf16");
+  }
+}
+
+// A limit keeps the tables up to the one that it names. If f32 has no table of this name, the one before it is the
+// last.
+TEST(CpuAttentionTables, TheLimitIsKept) {
+  const std::vector<std::string> names{"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    std::vector<std::string> here;
+    for (const BlockOps* ops : usable_block_ops(dtype)) here.emplace_back(ops->name);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const Environment limit("FETTLE_MAX_CPU_ISA", names[i].c_str());
+      std::vector<std::string> wanted;
+      for (size_t j = 0; j <= i; ++j)
+        if (std::ranges::find(here, names[j]) != here.end()) wanted.push_back(names[j]);
+      std::vector<std::string> got;
+      for (const BlockOps* ops : usable_block_ops(dtype)) got.emplace_back(ops->name);
+      EXPECT_EQ(got, wanted) << names[i] << ' ' << stablehlo_name(dtype);
+    }
+  }
 }
 #endif
 

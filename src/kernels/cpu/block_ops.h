@@ -111,7 +111,7 @@ const BlockOps& block_ops(DType dtype);
 // Returns false if block_ops(dtype) is the portable table, whose kernels are not faster than their bodies.
 bool has_fast_ops(DType dtype);
 // Returns all tables that this CPU can run, the portable one first. If the environment variable FETTLE_MAX_CPU_ISA
-// names a table, the list ends with it.
+// names an instruction set, the list has no better one.
 std::vector<const BlockOps*> usable_block_ops(DType dtype);
 
 }  // namespace fettle::cpu

@@ -4,8 +4,8 @@
 // rest, which has at most 8 bits. A product of two numbers is the sum of nine products of their pieces. Six are
 // computed: p0 p0, p0 p1, p1 p0, p1 p1, p0 p2 and p2 p0. The other three together are at most 2^-23 of the product, and
 // far less on average. Products of bf16 are exact in f32, and sums are f32. So a sum is as exact as one of f32
-// (docs/decisions/2026-11-27-f32-from-bf16.md). Three limits: a product with an infinite operand is NaN; so is one with
-// an operand above 3.38e38, which p0 rounds to infinity; pieces below 2^-126 count as 0.
+// (docs/decisions/2026-11-27-f32-from-bf16.md). The limits: a product with an infinite operand is NaN; so is one with
+// an operand of 3.396e38 or more, which p0 rounds to infinity; pieces and products of pieces below 2^-126 count as 0.
 //
 // Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 // Computations" (arXiv 1904.06376). In StableHLO, the same six products are the algorithm with six primitive operations

@@ -45,6 +45,7 @@ void pack_whole(const float* from, int64_t stride, Word* to) {
   }
 }
 
+// Computes PieceOps::pack. First copies a block that is bf16 or not whole.
 void pack_block(const void* from, DType dtype, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
                 Word* to) {
   const float* whole = static_cast<const float*>(from);
@@ -141,6 +142,7 @@ void piece_product(int64_t a_lines, int64_t b_lines, int64_t blocks, const Word*
 
 constexpr PieceOps kPieceOps{.pack = pack_block, .product = piece_product};
 
+// The table has the name of the other table for AMX, because FETTLE_MAX_CPU_ISA names instruction sets.
 constexpr BlockOps make_piece_table() {
   BlockOps table = make_table("amx_bf16");
   table.pieces = &kPieceOps;

@@ -17,14 +17,15 @@ ffi::Error product_call(int64_t m, int64_t n, int64_t k, bool a_turned, bool b_t
   if (!is_known(a.element_type()) || !is_known(b.element_type()) || !is_known(c->element_type()) ||
       elements_of(a) != m * k || elements_of(b) != k * n || elements_of(*c) != m * n)
     return wrong_operands("cpu_linear");
-  multiply({.m = m,
-            .n = n,
-            .k = k,
-            .a = {a.untyped_data(), dtype_of(a.element_type()), a_turned},
-            .b = {b.untyped_data(), dtype_of(b.element_type()), b_turned},
-            .result = dtype_of(c->element_type()),
-            .threads = pool.num_threads()},
-           c->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
+  const MatrixProduct product{.m = m,
+                              .n = n,
+                              .k = k,
+                              .a = {a.untyped_data(), dtype_of(a.element_type()), a_turned},
+                              .b = {b.untyped_data(), dtype_of(b.element_type()), b_turned},
+                              .result = dtype_of(c->element_type()),
+                              .threads = pool.num_threads()};
+  if (elements_of(*workspace) < product_workspace(product)) return wrong_operands("cpu_linear");
+  multiply(product, c->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
 

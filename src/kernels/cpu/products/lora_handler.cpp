@@ -41,6 +41,7 @@ ffi::Error lora_call(int64_t rows, int64_t in, int64_t out, int64_t rank, bool t
   auto problem = lora_problem(rows, in, out, rank, transposed, scale, x, weight, a, b);
   if (!problem || elements_of(*y) != rows * out || elements_of(*low) != rows * rank) return wrong_operands("cpu_lora");
   problem->threads = pool.num_threads();
+  if (elements_of(*workspace) < lora_workspace(*problem)) return wrong_operands("cpu_lora");
   lora_forward(*problem, y->untyped_data(), low->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
@@ -54,6 +55,8 @@ ffi::Error lora_gradient_call(int64_t rows, int64_t in, int64_t out, int64_t ran
       !is_known(da->element_type()) || da->element_type() != db->element_type())
     return wrong_operands("cpu_lora");
   problem->threads = pool.num_threads();
+  if (elements_of(*workspace) < lora_gradient_workspace(*problem, dtype_of(da->element_type())))
+    return wrong_operands("cpu_lora");
   lora_backward(*problem, low.untyped_data(), dy.untyped_data(),
                 {dx->untyped_data(), da->untyped_data(), db->untyped_data(), dtype_of(da->element_type())},
                 workspace->untyped_data(), plugin_threads(pool));

@@ -20,8 +20,8 @@ constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product tak
 // long.
 constexpr int64_t kSmallOfFewRows = 200'000;
 constexpr int64_t kFewRows = 16;  // a product with at most so many rows does not pack `b`, if `b` is turned
-constexpr int64_t kSplit =
-    64;  // a product with fewer rows, columns or terms takes less time than splitting its operands
+// A product with fewer rows, columns or terms takes less time than splitting its operands into pieces.
+constexpr int64_t kFewestForPieces = 64;
 constexpr int64_t kFewColumns = 64;  // columns of a task of such a product
 
 // Computes a panel of c. The sums are in f32. They are added up in the result itself if it is f32 and not wide, has no
@@ -109,7 +109,7 @@ bool is_narrow(const MatrixProduct& p) {
 
 // Returns true if the product is split into pieces by tables that have pieces.
 bool may_split(const MatrixProduct& p) {
-  return !is_narrow(p) && std::min({p.m, p.n, p.k}) >= kSplit;
+  return !is_narrow(p) && std::min({p.m, p.n, p.k}) >= kFewestForPieces;
 }
 
 bool has_few_rows(const MatrixProduct& p) {

@@ -10,23 +10,21 @@
 
 namespace fettle::cpu {
 
-// Has the same public members as WordOperands, with the same meaning, but the sums of a panel are tiles.
+// Like WordOperands, but the sums of a panel are tiles, and `a` may be packed in several passes over k, so that the
+// packed `a` takes at most 32 MB or a few blocks for each row.
 class PieceOperands {
  public:
-  // Panels are wider than those of WordOperands, because the same product needs less time, and the packed `a` is read
-  // from the L2 cache once for each panel.
+  // Panels are wider than those of WordOperands: the product needs less time, and the packed `a` is read once for each
+  // panel.
   static constexpr int64_t kPanel = 256;
   static constexpr int64_t kDepth = 6;  // length of a slice along k, in blocks; two lines of it fit into the L1 cache
   static constexpr int64_t kSliceWords = kDepth * kPieceBlockWords * (kPanel / kPieceLines);
 
-  // The product is computed in passes over ranges of k, so that the packed `a` of a long k (a vocabulary) stays small.
-  // Only the range of one pass is packed.
-  static constexpr int64_t kPassDepth = 256;  // blocks of a pass, 8,192 elements
   static int64_t passes(const MatrixProduct& product);
   static int64_t a_words(const MatrixProduct& product, bool second);  // words of the packed `a`
 
   PieceOperands(const MatrixProduct& product, const BlockOps& ops, bool second, Word*& workspace);
-  void begin_pass(int64_t pass);
+  void begin_pass(int64_t pass);  // the members below then use the pass's range of k; needed if there are several
 
   int64_t row_step() const { return 2 * kPieceLines; }
   int64_t pack_tasks() const;
@@ -42,6 +40,7 @@ class PieceOperands {
   ProductOperand a_, b_;
   int64_t m_, n_, k_;
   const PieceOps* ops_;
+  int64_t pass_depth_;          // blocks along k of a pass
   int64_t first_ = 0, blocks_;  // of this pass: the first block along k, and the number of blocks
   Word* packed_a_;
 };
