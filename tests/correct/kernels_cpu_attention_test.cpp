@@ -1,6 +1,7 @@
 // Compares the CPU's attention with its definition in double precision, for each instruction set of this machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
