@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "checkpoint/files.h"
 #include "eval/eval_table.h"
 #include "eval/predictions.h"
@@ -160,13 +161,15 @@ void check(const Contender& contender, const Devices& devices, const std::vector
     if (set.task == Task::kRows) check_positions(run, set.rows);
 }
 
-EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets,
-                  const TextSide& text) {
+EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets, const TextSide& text,
+                  Phases& phases) {
   OpenModel model = open_model(devices, contender.request, Purpose::kEvaluation);
+  phases.done(fmt::format("{}: loaded the weights", contender.name).c_str());
   EvalColumn out{contender.name, contender.request.model_title(), {}};
   for (const EvalSet& set : sets) {
     info("{}: {} ({})", contender.name, set.name, task_name(set.task, *model.run.stage));
     out.sets.push_back(measure(set, devices, model, contender.request.generation(), text.session.get()));
+    phases.done(fmt::format("{}: measured {}", contender.name, set.name).c_str());
   }
   return out;
 }
@@ -174,16 +177,19 @@ EvalColumn column(const Contender& contender, Devices& devices, const std::vecto
 }  // namespace
 
 int run_eval(const Request& asked, bool json, std::ostream& out) {
+  Phases phases;
   const Request request = with_fitting_stage(asked);
   require_head(request);
   const std::vector<Contender> models = contenders(request);
   const TextSide text = text_side(request);
   const std::vector<EvalSet> sets = read_sets(request, text);
+  phases.done("read the rows");
 
   Devices devices(request.devices());
+  phases.done("opened the devices");
   for (const Contender& contender : models) check(contender, devices, sets, text);
   std::vector<EvalColumn> columns;
-  for (const Contender& contender : models) columns.push_back(column(contender, devices, sets, text));
+  for (const Contender& contender : models) columns.push_back(column(contender, devices, sets, text, phases));
 
   const LabelSet* labels = request.labels() ? &*request.labels() : nullptr;
   const std::string result =

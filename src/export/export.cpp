@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_options.h"
@@ -150,6 +151,7 @@ void check_merge_count(const AdapterMerge& merge, const MergeCount& count) {
 }  // namespace
 
 ExportReport run_export(const Request& request) {
+  Phases phases;
   const ExportSpec spec = request.exported();
   const ModelRepository& base = request.repository();
   const std::string config_file = request.config_file();
@@ -204,6 +206,7 @@ ExportReport run_export(const Request& request) {
 
   if (!target) target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
   AtomicFolder& folder = *target;
+  phases.done("checked the model");
   ExportReport report{.folder = spec.folder, .merged = merge.has_value()};
   if (to_gguf) {
     MergeCount count;
@@ -212,7 +215,9 @@ ExportReport run_export(const Request& request) {
                                    base.folder(), folder.path(), spec.splits_gguf ? spec.shard_bytes : 0, count);
     if (merge) check_merge_count(*merge, count);
     report.merged_tensors = count.tensors;
+    phases.done("wrote the weights");
     check_gguf_logits(*devices, request, folder.path(), folder.path() / kScratch, report.gguf);
+    phases.done("compared the logits");
     std::filesystem::remove_all(folder.path() / kScratch);
     folder.commit();
     return report;
@@ -225,6 +230,7 @@ ExportReport run_export(const Request& request) {
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
+  phases.done("wrote the weights");
   if (merge) check_merge_count(*merge, count);
   if (merge && count.tensors == 0)
     throw UserError("{}: rounding the merged weights to {} removes every change; {}", merge->names(),
@@ -236,6 +242,7 @@ ExportReport run_export(const Request& request) {
   } else if (merge) {
     report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
   }
+  if (checks) phases.done("compared the logits");
   folder.commit();
   return report;
 }

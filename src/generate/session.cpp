@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "data/batches/order.h"
 #include "step/open_model.h"
@@ -52,22 +53,27 @@ std::vector<SideAdapter> side_adapters(const Model& model, const std::vector<std
 }
 
 // Loads the model. If `side_by_side` is given, these adapters replace those of the request.
-OpenModel opened(Devices& devices, const Request& request,
-                 const std::optional<std::vector<SideAdapter>>& side_by_side) {
-  if (!side_by_side) return open_model(devices, request);
-  return open_model(devices, request.without_adapters(), Purpose::kInference, {.side_by_side = *side_by_side});
+OpenModel opened(Devices& devices, const Request& request, const std::optional<std::vector<SideAdapter>>& side_by_side,
+                 Phases& phases) {
+  phases.done("opened the devices");
+  OpenModel model = side_by_side ? open_model(devices, request.without_adapters(), Purpose::kInference,
+                                              {.side_by_side = *side_by_side})
+                                 : open_model(devices, request);
+  phases.done("loaded the weights");
+  return model;
 }
 
 }  // namespace
 
 struct Session::Weights {
+  Phases phases;
   Devices devices;
   OpenModel model;
   Generator generator;
 
   Weights(const Request& request, const std::optional<std::vector<SideAdapter>>& side_by_side)
       : devices(request.devices()),
-        model(opened(devices, request, side_by_side)),
+        model(opened(devices, request, side_by_side, phases)),
         generator(devices, model.run, model.state) {}
 };
 

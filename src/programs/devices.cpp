@@ -10,6 +10,7 @@
 #include "base/files/cache.h"
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "checkpoint/files.h"
 #include "programs/arithmetic.h"
@@ -252,15 +253,21 @@ Executable Devices::compile(const Program& program, const std::string& text) {
   const CompileOptions options = options_of(program);
   if (const char* folder = std::getenv("FETTLE_DUMP"))
     write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
+  const Clock::time_point start = Clock::now();
+  const auto timed = [&](Executable done, const char* how) {
+    debug("program {}: {:.2f} s", how, seconds_since(start));
+    return done;
+  };
   try {
     if (run_ == nullptr || stored_by_all(program, text)) {
       // The cache may have a file that does not load.
       std::optional<Executable> loaded;
       if (cache_) loaded = cache_->load(client_, text, signature_of(program), options);
-      if (all_have(loaded.has_value())) return std::move(*loaded);
+      if (all_have(loaded.has_value())) return timed(std::move(*loaded), "taken from the compile cache");
     }
-    return cache_ ? cache_->compile_again(client_, text, signature_of(program), options)
-                  : client_.compile(text, signature_of(program), options);
+    return timed(cache_ ? cache_->compile_again(client_, text, signature_of(program), options)
+                        : client_.compile(text, signature_of(program), options),
+                 "compiled");
   } catch (const DeviceError& error) {
     // Plugins from before 2026 have pinned host memory, but they lack the op that moves arrays there, or support this
     // op only with one device.

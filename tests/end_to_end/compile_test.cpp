@@ -87,5 +87,32 @@ TEST_F(Compile, ASecondStartWithAutoCompilesNothing) {
   EXPECT_EQ(logged_losses(folder / "second"), logged_losses(folder / "first"));
 }
 
+TEST_F(Compile, VerbosePrintsTheTimeOfEachPart) {
+  TempFolder folder;
+  const std::vector<std::string> model{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu",
+                                       "compile_cache=" + (folder / "cache").string()};
+  const std::vector<std::string> tuned = with(model, {"adapter_name_or_path=" + (folder / "out").string()});
+  const auto run = [&](const std::string& command, const std::vector<std::string>& words,
+                       const std::vector<std::string>& parts) {
+    const Outcome done = run_fettle(folder, with({"--verbose", command}, words));
+    EXPECT_EQ(done.code, 0) << done.err;
+    for (const std::string& part : parts)
+      EXPECT_THAT(done.err, testing::ContainsRegex(part + ": [0-9]+[.][0-9]+ s")) << command;
+  };
+  std::vector<std::string> train = words(folder, "out");
+  train.erase(train.begin());
+  run("train", with(train, {"max_steps=1"}),
+      {"opened the devices", "read the rows", "compiled the step", "loaded the weights", "program compiled"});
+  run("eval", with(tuned, {"eval_dataset=" + (folder / "rows.jsonl").string()}),
+      {"read the rows", "opened the devices", "base: loaded the weights", "tuned: measured .*rows.jsonl",
+       "program compiled"});
+  run("eval", with(tuned, {"eval_dataset=" + (folder / "rows.jsonl").string()}),
+      {"program taken from the compile cache"});
+  run("generate", with(tuned, {"prompt=a", "max_new_tokens=2"}),
+      {"opened the devices", "loaded the weights", "program compiled"});
+  run("export", with(tuned, {"export_dir=" + (folder / "merged").string()}),
+      {"checked the model", "wrote the weights", "compared the logits"});
+}
+
 }  // namespace
 }  // namespace fettle
