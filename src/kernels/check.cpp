@@ -1,7 +1,6 @@
 #include "kernels/check.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <set>
 
 #include "base/arrays/trial_numbers.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/files/cache.h"
 #include "base/files/private_files.h"
@@ -97,8 +97,7 @@ class Findings {
     ContentKey key;
     constexpr std::string_view kCheck = "4";  // change it when trials are added, so that older verdicts are not used
     key.add(kCheck).add(subject).add(devices_identity(devices_.client())).add(std::to_string(devices_.count()));
-    const char* limit = std::getenv("FETTLE_MAX_CPU_ISA");
-    key.add(limit == nullptr ? "" : limit);
+    key.add(environment("FETTLE_MAX_CPU_ISA"));
     return folder_ / (key.text() + ".txt");
   }
 

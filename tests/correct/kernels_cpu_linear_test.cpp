@@ -118,8 +118,8 @@ TEST(CpuProduct, FewRowsHaveTheSameBitsAlone) {
     }
 }
 
-// Large products are divided among threads: a task computes a range of rows of one panel (64 columns of b); the last
-// panels get smaller ranges (matrix_product.cpp). Smaller products use one thread.
+// Large products are divided among threads: a task computes a range of rows of one panel (some columns of b); the last
+// panels get smaller ranges (panels.h). Smaller products use one thread.
 TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
   uint32_t seed = 200;
   for (const DType dtype : {DType::kF32, DType::kBF16})

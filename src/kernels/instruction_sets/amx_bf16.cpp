@@ -1,21 +1,14 @@
 #define FETTLE_LANES 16
 #define FETTLE_PAIRS
 #include "kernels/instruction_sets/block_ops_body.h"
+#include "kernels/instruction_sets/tiles.h"
 
 // Products by AMX: a tile has 16 rows of 16 words, and one instruction adds the product of two tiles to a third.
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kTile = 16;
 constexpr int64_t kTurnedWords = 128;  // turned_tile_rows() transposes this many words along k at once
-
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constexpr TileConfig kConfig;
 
 // Computes c = (accumulate ? c : 0) + a * b, where c has 16 * kRows rows and 16 * kColumns columns. k is a multiple of
 // 16 words. Tiles 0 to 3 contain parts of c. Tiles 4 and 5 contain rows of a. Tiles 6 and 7 contain columns of b.
@@ -23,18 +16,7 @@ template <int kRows, int kColumns>
 void tile_block(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
                 bool accumulate) {
   const int64_t a_stride = a_row * 4, b_stride = b_row * 4, c_stride = c_row * 4;
-  float* const below = c + kTile * c_row;
-  if (accumulate) {
-    _tile_loadd(0, c, c_stride);
-    if constexpr (kColumns == 2) _tile_loadd(1, c + kTile, c_stride);
-    if constexpr (kRows == 2) _tile_loadd(2, below, c_stride);
-    if constexpr (kRows == 2 && kColumns == 2) _tile_loadd(3, below + kTile, c_stride);
-  } else {
-    _tile_zero(0);
-    if constexpr (kColumns == 2) _tile_zero(1);
-    if constexpr (kRows == 2) _tile_zero(2);
-    if constexpr (kRows == 2 && kColumns == 2) _tile_zero(3);
-  }
+  load_sums<kRows, kColumns>(c, kTile, kTile * c_row, c_stride, accumulate);
   for (int64_t i = 0; i < k; i += kTile) {
     const Word* const column = b + i * b_row;
     _tile_loadd(4, a + i, a_stride);
@@ -48,10 +30,7 @@ void tile_block(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t 
     }
     if constexpr (kRows == 2 && kColumns == 2) _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, c, c_stride);
-  if constexpr (kColumns == 2) _tile_stored(1, c + kTile, c_stride);
-  if constexpr (kRows == 2) _tile_stored(2, below, c_stride);
-  if constexpr (kRows == 2 && kColumns == 2) _tile_stored(3, below + kTile, c_stride);
+  store_sums<kRows, kColumns>(c, kTile, kTile * c_row, c_stride);
 }
 
 template <int kRows>

@@ -1,14 +1,13 @@
 // Defines the table for f32 on CPUs with AMX: products of pieces of bf16 by tiles, all else by AVX-512.
-#include <immintrin.h>
-
 #define FETTLE_LANES 16
 #include "kernels/cpu/piece_ops.h"
 #include "kernels/instruction_sets/block_ops_body.h"
+#include "kernels/instruction_sets/tiles.h"
 
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kTile = 16, kTileWords = kTile * kTile, kRowBytes = kTile * 4;
+constexpr int64_t kTileWords = kTile * kTile, kRowBytes = kTile * 4;
 constexpr int kPieces = 3;
 
 // Writes the pieces of 16 pairs of elements as words. The lower half of a word is a piece of `low`. p0 and p1 are
@@ -64,13 +63,6 @@ void pack_block(const void* from, DType dtype, int64_t stride, bool along, int64
   run(whole, stride, to);
 }
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constexpr TileConfig kConfig;
-
 // Adds the products of the pieces of a in tiles 4 and 5 and the pieces of b in tiles 6 and 7 to tiles 0 to 3.
 template <int kRows, int kColumns>
 inline void multiply_tiles() {
@@ -84,18 +76,7 @@ inline void multiply_tiles() {
 template <int kRows, int kColumns>
 void tile_block(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line, float* c, int64_t c_line,
                 bool accumulate) {
-  float* const below = c + c_line;
-  if (accumulate) {
-    _tile_loadd(0, c, kRowBytes);
-    if constexpr (kColumns == 2) _tile_loadd(1, c + kTileWords, kRowBytes);
-    if constexpr (kRows == 2) _tile_loadd(2, below, kRowBytes);
-    if constexpr (kRows == 2 && kColumns == 2) _tile_loadd(3, below + kTileWords, kRowBytes);
-  } else {
-    _tile_zero(0);
-    if constexpr (kColumns == 2) _tile_zero(1);
-    if constexpr (kRows == 2) _tile_zero(2);
-    if constexpr (kRows == 2 && kColumns == 2) _tile_zero(3);
-  }
+  load_sums<kRows, kColumns>(c, kTileWords, c_line, kRowBytes, accumulate);
   const auto load_a = [&](int piece) {
     _tile_loadd(4, a + piece * kTileWords, kRowBytes);
     if constexpr (kRows == 2) _tile_loadd(5, a + a_line + piece * kTileWords, kRowBytes);
@@ -119,10 +100,7 @@ void tile_block(int64_t blocks, const Word* a, int64_t a_line, const Word* b, in
     load_a(0);
     multiply_tiles<kRows, kColumns>();
   }
-  _tile_stored(0, c, kRowBytes);
-  if constexpr (kColumns == 2) _tile_stored(1, c + kTileWords, kRowBytes);
-  if constexpr (kRows == 2) _tile_stored(2, below, kRowBytes);
-  if constexpr (kRows == 2 && kColumns == 2) _tile_stored(3, below + kTileWords, kRowBytes);
+  store_sums<kRows, kColumns>(c, kTileWords, c_line, kRowBytes);
 }
 
 // Computes PieceOps::product, two lines of a by two lines of b at a time. The two lines of b stay in the L1 cache.
