@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -18,8 +19,10 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/seconds_since.h"
 #include "checkpoint/load.h"
 #include "config/recipe.h"
+#include "programs/layouts.h"
 #include "run/request.h"
 #include "step/state/load_meter.h"
 
@@ -65,6 +68,15 @@ class Sampler {
   std::jthread thread_;
 };
 
+// Returns the rate of one copy from host memory to the first device, in bytes per second.
+double copy_rate(const Devices& devices) {
+  HostArray array = HostArray::zeros({DType::kF32, {int64_t{64} << 20}});
+  std::ranges::fill(array.as<float>(), 1.0F);
+  const Clock::time_point start = Clock::now();
+  DeviceBuffer::upload(devices.client(), array, Layout::replicated(array.shape().dims, 1)).wait();
+  return static_cast<double>(array.bytes()) / seconds_since(start);
+}
+
 void load(const Recipe& recipe, bool cold) {
   const Request request(recipe, Command::kEval);
   const ModelRepository& repository = request.repository();
@@ -73,11 +85,12 @@ void load(const Recipe& recipe, bool cold) {
   check_weights(repository, run.model);
   if (cold) drop_from_page_cache(repository);
 
+  const double rate_before = copy_rate(devices);
   std::atomic<int64_t> written{0};
   std::vector<DeviceBuffer> arrays;
   LoadMeter meter(repository.total_bytes());
   Sampler memory(written);
-  const auto start = std::chrono::steady_clock::now();
+  const Clock::time_point start = Clock::now();
   for (const Param& param : run.frozen) {
     const Dims dims = stacked_shape(param, DType::kF32).dims;
     arrays.push_back(load_param(
@@ -88,19 +101,20 @@ void load(const Recipe& recipe, bool cold) {
           meter.add(bytes);
         }));
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds = seconds_since(start);
   memory.stop();
   meter.finish();
+  const double copies = std::max(rate_before, copy_rate(devices)), speed = static_cast<double>(written) / seconds;
 
   std::vector<int64_t> on_device(static_cast<size_t>(devices.count()));
   for (const DeviceBuffer& array : arrays)
     for (size_t i = 0; i < on_device.size(); ++i)
       on_device[i] += array.layout().boxes[i].elements() * byte_size(array.shape().dtype);
-  const double bytes = static_cast<double>(written);
-  fmt::print("| {} | {} | {:.2f} GB in {} files | {:.2f} s | {:.2f} GB/s | {:.0f} MB | {:.2f} GB |\n", devices.count(),
-             cold ? "disk" : "page cache", bytes / 1e9, repository.files().size(), seconds, bytes / 1e9 / seconds,
-             static_cast<double>(memory.above()) / 1e6,
-             static_cast<double>(*std::max_element(on_device.begin(), on_device.end())) / 1e9);
+  fmt::print(
+      "| {} | {} | {:.2f} GB in {} files | {:.2f} s | {:.2f} GB/s | {:.2f} GB/s | {:.2f} | {:.0f} MB | {:.2f} GB |\n",
+      devices.count(), cold ? "disk" : "page cache", static_cast<double>(written) / 1e9, repository.files().size(),
+      seconds, speed / 1e9, copies / 1e9, speed / copies, static_cast<double>(memory.above()) / 1e6,
+      static_cast<double>(*std::max_element(on_device.begin(), on_device.end())) / 1e9);
 }
 
 }  // namespace

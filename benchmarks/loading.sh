@@ -10,8 +10,8 @@ program=${BENCH_LOADING:-build/bench_loading}
 model=${FETTLE_CACHE:-$HOME/.cache/fettle}/benchmarks/2b-bf16
 "$(tests/reference/python_env.sh)" benchmarks/make_model.py "$model" --hidden 2560 --layers 32 --heads 20 --kv-heads 4 \
   --mlp 6912 --vocab 32000 --shard 1GB >&2
-echo "| devices | from | read | time | speed | host memory above the mapped files | largest share of a device |"
-echo "|---|---|---|---|---|---|---|"
+echo "| devices | from | read | time | speed | copy rate | speed / copy rate | host memory above the mapped files | largest share of a device |"
+echo "|---|---|---|---|---|---|---|---|---|"
 for devices in 1 8; do
   for cold in --cold ""; do
     "$program" ${cold:+"$cold"} model_name_or_path="$model" plugin=cpu device_count=$devices bf16=true \
