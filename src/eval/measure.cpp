@@ -46,20 +46,55 @@ Measured stage_figures(const EvalSet& set, Devices& devices, OpenModel& model) {
   return out;
 }
 
-Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const Session& text) {
-  std::vector<Example> examples;
-  for (const Question& question : set.questions)
-    for (size_t i = 0; i < question.choices.size(); ++i)
-      examples.push_back(choice_example(question, i, set.task, text, model.run.data.cutoff_len));
-  const std::vector<double> losses = Evaluator(devices, model.run, examples).losses(model.state);
-  double right = 0, right_norm = 0;
-  size_t at = 0;
+// Returns the log-probability of each choice after its question.
+std::vector<std::vector<double>> log_probabilities(const EvalSet& set, const std::vector<std::vector<Example>>& choices,
+                                                   Devices& devices, OpenModel& model) {
+  std::vector<Example> rows;
+  for (const std::vector<Example>& question : choices) rows.insert(rows.end(), question.begin(), question.end());
+  const std::vector<double> losses = Evaluator(devices, model.run, rows).losses(model.state);
+  std::vector<std::vector<double>> out;
+  auto loss = losses.begin();
   for (const Question& question : set.questions) {
-    std::vector<double> likely, by_length;
-    for (const std::string& choice : question.choices) {
-      likely.push_back(-losses[at++]);
-      by_length.push_back(likely.back() / static_cast<double>(count_characters(choice)));
-    }
+    out.emplace_back();
+    for (size_t i = 0; i < question.choices.size(); ++i) out.back().push_back(-*loss++);
+  }
+  return out;
+}
+
+// Returns the logit of each letter after its question, computed with one row for each question.
+std::vector<std::vector<double>> letter_logits(const EvalSet& set, const std::vector<std::vector<Example>>& choices,
+                                               const std::vector<int32_t>& letters, Devices& devices,
+                                               OpenModel& model) {
+  std::vector<Example> rows;
+  for (const std::vector<Example>& question : choices) rows.push_back(question[0]);
+  const std::vector<float> logits = Evaluator(devices, model.run, rows, letters).logits(model.state);
+  std::vector<std::vector<double>> out;
+  auto row = logits.begin();
+  for (const Question& question : set.questions) {
+    out.emplace_back(row, row + static_cast<std::ptrdiff_t>(question.choices.size()));
+    row += static_cast<std::ptrdiff_t>(letters.size());
+  }
+  return out;
+}
+
+Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const Session& text) {
+  std::vector<std::vector<Example>> examples;
+  for (const Question& question : set.questions) {
+    examples.emplace_back();
+    for (size_t i = 0; i < question.choices.size(); ++i)
+      examples.back().push_back(choice_example(question, i, set.task, text, model.run.data.cutoff_len));
+  }
+  const std::vector<int32_t> letters = set.task == Task::kLetters ? common_tokens(examples) : std::vector<int32_t>{};
+  const std::vector<std::vector<double>> likely_by_question =
+      letters.empty() ? log_probabilities(set, examples, devices, model)
+                      : letter_logits(set, examples, letters, devices, model);
+  double right = 0, right_norm = 0;
+  for (size_t q = 0; q < set.questions.size(); ++q) {
+    const Question& question = set.questions[q];
+    const std::vector<double>& likely = likely_by_question[q];
+    std::vector<double> by_length;
+    for (size_t i = 0; i < likely.size(); ++i)
+      by_length.push_back(likely[i] / static_cast<double>(count_characters(question.choices[i])));
     right += largest(likely) == question.answer ? 1 : 0;
     right_norm += largest(by_length) == question.answer ? 1 : 0;
   }
@@ -150,6 +185,22 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   out.labels = out.input_ids;
   std::fill_n(out.labels.begin(), prompt - cut, kIgnore);
   return out;
+}
+
+std::vector<int32_t> common_tokens(const std::vector<std::vector<Example>>& choices) {
+  std::vector<int32_t> ids;
+  for (const std::vector<Example>& question : choices) {
+    const std::vector<int32_t>& first = question.at(0).input_ids;
+    for (size_t i = 0; i < question.size(); ++i) {
+      const std::vector<int32_t>& row = question[i].input_ids;
+      const std::vector<int32_t>& labels = question[i].labels;
+      const bool one_token = std::ranges::count(labels, kIgnore) + 1 == std::ssize(labels) && labels.back() != kIgnore;
+      if (!one_token || row.size() != first.size() || !std::equal(row.begin(), row.end() - 1, first.begin())) return {};
+      if (i == ids.size()) ids.push_back(row.back());
+      if (ids[i] != row.back()) return {};
+    }
+  }
+  return ids;
 }
 
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,

@@ -5,6 +5,7 @@
 #include "graph/ops.h"
 #include "models/blocks/balance.h"
 #include "models/blocks/loss.h"
+#include "models/blocks/sequences.h"
 #include "step/embedding_noise.h"
 
 namespace fettle {
@@ -95,6 +96,22 @@ BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch) {
   models.trained.balanced = false;
   const ModelPass trained = run_model(run, models.trained, batch, {}, nullptr);
   return stage_loss(run, models, batch, trained, false);
+}
+
+Tensor next_token_logits(const Run& run, Models models, const BatchInputs& batch,
+                         const std::vector<int32_t>& candidates) {
+  models.trained.balanced = false;
+  const ModelPass pass = run_model(run, models.trained, batch, {}, nullptr);
+  const Tensor zero = constant(0, DType::kI32);
+  const Tensor trained = compare(batch.at(BatchPart::kTargets), Direction::kGE, zero);
+  const Tensor numbers = select(trained, batch.at(BatchPart::kSequences), zero);
+  const Tensor hidden_SD = last_of_sequences(pass.hidden_BTD, numbers, batch.sequences);
+  std::vector<Tensor> ids;
+  for (const int32_t id : candidates) ids.push_back(reshape(constant(id, DType::kI32), {1}));
+  const Tensor ids_K = concatenate(ids, 0);
+  TokenHead head{take(pass.head.weight_VD, ids_K)};
+  if (pass.head.bias_V) head.bias_V = reshape(take(expand(pass.head.bias_V, 1), ids_K), {-1});
+  return logits(pass.forward, hidden_SD, head);
 }
 
 }  // namespace fettle

@@ -41,5 +41,10 @@ BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& ba
                      const Tensor& seed);
 // Returns the loss for evaluation: without dropout, gradients and load-balancing loss.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
+// Returns the logits of the tokens `candidates` for the next token of each sequence, f32 [S, candidates]. Sequences
+// have one trained token each; it stands at the place of the next token. Zeros for sequences that the micro-batch
+// lacks.
+Tensor next_token_logits(const Run& run, Models models, const BatchInputs& batch,
+                         const std::vector<int32_t>& candidates);
 
 }  // namespace fettle

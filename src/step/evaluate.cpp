@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/log.h"
 #include "base/seconds_since.h"
@@ -16,7 +17,7 @@ struct ProgramRows {
   std::vector<float> loss, tokens;  // [rows]
   std::vector<float> correct;       // [rows]; empty unless the stage trains tokens
   std::vector<float> metrics;       // for preferences only
-  std::vector<float> logits;        // for classifiers only; [rows, labels]
+  std::vector<float> logits;        // for classifiers: [rows, labels]; with candidates: [rows, candidates]
 };
 
 namespace {
@@ -71,8 +72,8 @@ std::map<std::string, double> Evaluation::metrics() const {
   return out;
 }
 
-Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples)
-    : devices_(devices), run_(run), batches_(examples, run.eval_batch) {
+Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates)
+    : devices_(devices), run_(run), candidates_(std::move(candidates)), batches_(examples, run.eval_batch) {
   info("evaluation: {}", format_batches(batches_, ""));
 }
 
@@ -81,8 +82,11 @@ struct Evaluator::RowLosses : ProgramRows {};
 Evaluator::RowLosses Evaluator::rows(TrainState& state, const Batch& batch) {
   const std::pair key(batch.shape.lines, batch.shape.length);
   auto program = programs_.find(key);
-  if (program == programs_.end())
-    program = programs_.emplace(key, devices_.compile(build_eval_step(run_, batch.shape))).first;
+  if (program == programs_.end()) {
+    const Program built = candidates_.empty() ? build_eval_step(run_, batch.shape)
+                                              : build_next_token_step(run_, batch.shape, candidates_);
+    program = programs_.emplace(key, devices_.compile(built)).first;
+  }
   return {run_rows(devices_, run_, program->second, state, batch)};
 }
 
@@ -102,7 +106,8 @@ std::vector<float> Evaluator::logits(TrainState& state) {
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (float logit : rows.logits) out.push_back(logit);
   }
-  out.resize(static_cast<size_t>(batches_.examples() * run_.model.config.num_labels));  // drops filler at the end
+  const size_t width = candidates_.empty() ? static_cast<size_t>(run_.model.config.num_labels) : candidates_.size();
+  out.resize(static_cast<size_t>(batches_.examples()) * width);  // drops filler at the end
   return out;
 }
 

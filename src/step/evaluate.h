@@ -1,6 +1,7 @@
 // Defines Evaluator, which computes the losses of held-out examples with the current weights.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -31,13 +32,15 @@ struct Evaluation {
 // first occurs.
 class Evaluator {
  public:
-  // Keeps references to devices and run.
-  Evaluator(Devices& devices, const Run& run, const Examples& examples);
+  // Keeps references to devices and run. If there are `candidates` (token ids), only logits() may be called, and each
+  // example has one trained token.
+  Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates = {});
   Evaluation run(TrainState& state);
   // Returns each example's loss, summed over its trained tokens, in the order of the examples. Not available for
   // preferences.
   std::vector<double> losses(TrainState& state);
-  // Returns each example's logits in stage cls, row-major [examples, num_labels], in the order of the examples.
+  // Returns each example's logits, row-major, in the order of the examples: in stage cls [examples, num_labels]; with
+  // candidates [examples, candidates], for the place of the trained token.
   std::vector<float> logits(TrainState& state);
 
  private:
@@ -45,6 +48,7 @@ class Evaluator {
   RowLosses rows(TrainState& state, const Batch& batch);
   Devices& devices_;
   const Run& run_;
+  std::vector<int32_t> candidates_;
   Batches batches_;
   std::map<std::pair<int64_t, int64_t>, Executable> programs_;  // keyed by lines and length
 };

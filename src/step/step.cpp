@@ -7,6 +7,7 @@
 #include "models/blocks/balance.h"
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
+#include "stages/tokens.h"
 #include "step/batch_loss.h"
 #include "step/disk/update_program.h"
 #include "step/offload.h"
@@ -272,6 +273,16 @@ Program build_eval_step(const Run& run, const BatchShape& shape) {
   if (loss.correct_R) program.output("correct", loss.correct_R);
   if (loss.metrics) program.output("metrics", loss.metrics);
   if (loss.logits_SK) program.output("logits", loss.logits_SK);
+  return program;
+}
+
+Program build_next_token_step(const Run& run, const BatchShape& shape, const std::vector<int32_t>& candidates) {
+  Program program(run.sharding.mesh(), choose_among(run.target.kernels));
+  BuildScope scope(program.block());
+  const Models models = add_models(program, run, add_weight_inputs(program, run));
+  const BatchInputs batch = add_batch(program, run, shape, BatchExtent::kMicroBatch);
+  program.output("tokens", trained_by_sequence(batch));
+  program.output("logits", next_token_logits(run, models, batch, candidates));
   return program;
 }
 

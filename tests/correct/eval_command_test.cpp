@@ -125,6 +125,56 @@ TEST_F(EvalCommand, MmluFilesHaveLettersAndMayLackAHead) {
             "Which, of these?\nA. one\nB. two\nC. three\nD. four\nAnswer: C");
 }
 
+// Returns a row with the prompt and one more token, which alone is trained.
+Example with_next(std::vector<int32_t> prompt, int32_t next) {
+  prompt.push_back(next);
+  Example out{.input_ids = prompt, .labels = std::vector<int32_t>(prompt.size(), kIgnore)};
+  out.labels.back() = next;
+  return out;
+}
+
+// The letters of a question share one row. Their logits differ from their log-probabilities by the same number.
+TEST_F(EvalCommand, LettersNeedOneRowForEachQuestion) {
+  const std::vector<std::vector<int32_t>> prompts{{5, 9, 30, 11, 7}, {14, 3}, {8, 21, 40, 17, 12, 33, 6, 19}};
+  const std::vector<int32_t> letters{35, 10, 25, 18};
+  // Gemma 2 caps its logits, Phi's head has a bias, Granite divides its logits.
+  for (const std::string model : {"llama", "gemma2", "phi", "granite"}) {
+    SCOPED_TRACE(model);
+    Recipe of_model = reference_recipe(model);
+    of_model.stage = "pt";
+    if (model == "llama") of_model.mesh = {{"tp", 2}};
+    Loaded loaded(of_model);
+    std::vector<std::vector<Example>> by_question;
+    std::vector<Example> all, first;
+    for (const std::vector<int32_t>& prompt : prompts) {
+      by_question.emplace_back();
+      for (const int32_t letter : letters) by_question.back().push_back(with_next(prompt, letter));
+      all.insert(all.end(), by_question.back().begin(), by_question.back().end());
+      first.push_back(by_question.back()[0]);
+    }
+    ASSERT_EQ(common_tokens(by_question), letters);
+    const std::vector<double> losses = Evaluator(loaded.devices, loaded.run, all).losses(loaded.state);
+    const std::vector<float> logits = Evaluator(loaded.devices, loaded.run, first, letters).logits(loaded.state);
+    ASSERT_EQ(logits.size(), losses.size());
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const size_t question = i / letters.size() * letters.size();
+      EXPECT_NEAR(logits[i] - logits[question], losses[question] - losses[i], 1e-5) << i;
+      if (i > question) EXPECT_NE(logits[i], logits[question]);
+    }
+  }
+}
+
+TEST_F(EvalCommand, ChoicesOfOtherFormsNeedARowEach) {
+  const Example first = with_next({1, 2}, 7), second = with_next({1, 2}, 8);
+  EXPECT_THAT(common_tokens({{first, second}, {with_next({5}, 7)}}), testing::ElementsAre(7, 8));
+  EXPECT_THAT(common_tokens({{first, with_next({1, 3}, 8)}}), testing::IsEmpty());         // other prompts
+  EXPECT_THAT(common_tokens({{first, with_next({2}, 8)}}), testing::IsEmpty());            // other lengths
+  EXPECT_THAT(common_tokens({{first, second}, {with_next({5}, 8)}}), testing::IsEmpty());  // other letters
+  Example two_tokens = second;
+  two_tokens.labels[1] = 2;
+  EXPECT_THAT(common_tokens({{first, two_tokens}}), testing::IsEmpty());
+}
+
 TEST_F(EvalCommand, RepliesBesideReferences) {
   const Json greedy = reference_of("llama")["greedy"];
   std::string lines;
