@@ -14,8 +14,7 @@ Template::Template(std::string_view source, std::string name) {
   state_ = std::make_shared<const State>(State{std::move(name), std::move(tree)});
 }
 
-Template::Rendered Template::render(const nlohmann::ordered_json& context, const LocalTime& now,
-                                    Limits limits) const {
+Template::Rendered Template::render(const nlohmann::ordered_json& context, const LocalTime& now, Limits limits) const {
   Value variables;
   try {
     variables = Value::from_json(context);

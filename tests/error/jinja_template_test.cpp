@@ -10,7 +10,8 @@ namespace {
 
 std::string failure(const std::string& source, jinja::Limits limits = {}) {
   try {
-    (void)jinja::Template(source, "chat_template.jinja").render(nlohmann::ordered_json::object(), LocalTime::now(), limits);
+    (void)jinja::Template(source, "chat_template.jinja")
+        .render(nlohmann::ordered_json::object(), LocalTime::now(), limits);
   } catch (const UserError& error) {
     return error.what();
   }
