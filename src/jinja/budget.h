@@ -20,13 +20,17 @@ class JinjaError : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-constexpr size_t kMostSteps = 10'000'000;
-constexpr size_t kMostBytes = size_t{1} << 30;    // bytes of all values that a rendering makes
 constexpr size_t kLongestText = size_t{1} << 25;  // bytes of one text
+
+// What a rendering may use. Tests set less, which takes less time to reach.
+struct Limits {
+  size_t steps = 10'000'000;
+  size_t bytes = size_t{1} << 30;  // bytes of all values that the rendering makes
+};
 
 class Budget {
  public:
-  Budget();
+  explicit Budget(Limits limits = {});
   ~Budget();
   Budget(const Budget&) = delete;
 
@@ -37,6 +41,7 @@ class Budget {
 
  private:
   Budget* outer_;
+  Limits limits_;
   size_t steps_ = 0, bytes_ = 0;
 };
 

@@ -152,8 +152,8 @@ void Scope::set(const std::string& name, Value value) {
     variables.emplace_back(name, std::move(value));
 }
 
-Interpreter::Interpreter(const Tree& tree, const Dict& context, LocalTime now)
-    : tree_(tree), context_(context), now_(std::move(now)), scope_(std::make_shared<Scope>()) {}
+Interpreter::Interpreter(const Tree& tree, const Dict& context, LocalTime now, Limits limits)
+    : tree_(tree), context_(context), now_(std::move(now)), scope_(std::make_shared<Scope>()), budget_(limits) {}
 
 Interpreter::~Interpreter() {
   for (auto& scope : captured_) scope->variables.clear();

@@ -25,7 +25,7 @@ struct Scope {
 class Interpreter {
  public:
   // `context` and `tree` must outlive the interpreter. strftime_now formats `now`.
-  Interpreter(const Tree& tree, const Dict& context, LocalTime now);
+  Interpreter(const Tree& tree, const Dict& context, LocalTime now, Limits limits = {});
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
 

@@ -132,8 +132,8 @@ Value Interpreter::binary(const std::string& op, const Value& left, const Value&
       const size_t size = many.is_string() ? many.string().size() : many.items().size() * sizeof(Value);
       if (size > 0) Budget::fit(count > kLongestText / size ? kLongestText + 1 : size * count);
       if (many.is_string()) {
-        std::string text;
-        for (size_t i = 0; size > 0 && i < count; ++i) text += many.string();
+        std::string text = count > 0 ? many.string() : "";
+        while (text.size() < size * count) text.append(text, 0, size * count - text.size());
         return text;
       }
       Values items;

@@ -14,14 +14,14 @@ Template::Template(std::string_view source, std::string name) {
   state_ = std::make_shared<const State>(State{std::move(name), std::move(tree)});
 }
 
-Template::Rendered Template::render(const nlohmann::ordered_json& context, const LocalTime& now) const {
+Template::Rendered Template::render(const nlohmann::ordered_json& context, const LocalTime& now, Limits limits) const {
   Value variables;
   try {
     variables = Value::from_json(context);
   } catch (const JinjaError& error) {
     throw UserError("{}: a variable of the template is not valid: {}", state_->name, error.what());
   }
-  Interpreter run(state_->tree, variables.dict(), now);
+  Interpreter run(state_->tree, variables.dict(), now, limits);
   try {
     run.run();
   } catch (const JinjaError& error) {

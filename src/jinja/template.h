@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/local_time.h"
+#include "jinja/budget.h"
 
 namespace fettle::jinja {
 
@@ -32,7 +33,8 @@ class Template {
   };
   // `context` is an object with the template's variables; strftime_now formats the time `now`. Throws UserError
   // "name:line: reason". Several threads may call this function at once.
-  Rendered render(const nlohmann::ordered_json& context, const LocalTime& now = LocalTime::now()) const;
+  Rendered render(const nlohmann::ordered_json& context, const LocalTime& now = LocalTime::now(),
+                  Limits limits = {}) const;
 
   bool has_generation() const;
   bool reads(const std::string& variable) const;

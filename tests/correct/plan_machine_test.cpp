@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "gpu_plugin.h"
+#include "graph/ops.h"
 #include "paths.h"
+#include "plan/compiled/hlo.h"
+#include "plan/compiled/traffic.h"
 #include "plan/machine.h"
-#include "plan/step_plan.h"
 #include "resolve_run.h"
 
 namespace fettle {
@@ -27,19 +29,28 @@ TEST(Machine, OnlyHostsOfARackAreOneDomain) {
   EXPECT_EQ(linked_devices(gb200, 20, 4), 4);
 }
 
+// Returns a program whose devices sum their rows.
+Program sum_over(const MeshAxes& mesh) {
+  Program program(mesh);
+  BuildScope scope(program.block());
+  const Tensor rows = program.input("rows", {DType::kF32, {mesh.size(), 1 << 20}}, {{{mesh.axes[0].first}, {}}});
+  program.output("sum", reduce_sum(rows, {0}));
+  return program;
+}
+
 TEST(Machine, OnlyHostsOutsideARackUseTheNetwork) {
   require_gpu_plugin("cuda");
   if (IsSkipped()) return;
+  const MeshAxes mesh{{{"fsdp", 4}}};
   for (const std::string target : {"gb200:2x2", "h100:2x2"}) {
     Recipe recipe;
     recipe.model_name_or_path = (source_folder() / "tests/reference/models/llama").string();
     recipe.target = target;
     recipe.mesh = {{"fsdp", 4}};
-    recipe.lora_rank = 4;
-    recipe.cutoff_len = 64;
-    const Request request(recipe, Command::kPlan);
+    const Machine machine = Machine::of(Request(recipe, Command::kPlan));
+    const HloModule module = read_hlo(machine.compile(sum_over(mesh), false).optimized);
     double network = 0, links = 0;
-    for (const Traffic& row : plan_step(request, {}, Machine::of(request)).traffic)
+    for (const Traffic& row : traffic_of(module, mesh, machine.linked_devices()))
       network += row.network_bytes, links += row.link_bytes;
     EXPECT_GT(links, 0) << target;
     EXPECT_EQ(network > 0, target == "h100:2x2") << target;

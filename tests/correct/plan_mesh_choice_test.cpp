@@ -54,6 +54,14 @@ TEST(MeshCandidates, DivideTheModelAndKeepTheRowsOfAStep) {
   }));
 }
 
+// Each of the seven devices can have a whole copy of the model, or a part of each row.
+TEST(MeshCandidates, DpAndSpAreLeftWhenNothingElseDivides) {
+  const Request request(recipe_for(7), Command::kPlan);
+  std::vector<std::string> texts;
+  for (const MeshCandidate& candidate : mesh_candidates(request, Machine::of(request))) texts.push_back(candidate.text);
+  EXPECT_THAT(texts, testing::ElementsAre("mesh dp 7", "mesh sp 7"));
+}
+
 TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   const Recipe recipe = recipe_for(4);
   const Machine machine = Machine::of(Request(recipe, Command::kPlan));
@@ -66,14 +74,6 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   EXPECT_EQ(taken.plan->rows, 8);
   for (size_t i = 1; i < choice.candidates.size(); ++i) EXPECT_NE(choice.candidates[i].verdict, "taken");
   EXPECT_THAT(format_choice(choice, machine), HasSubstr(taken.text));
-}
-
-TEST(ChooseMesh, SaysWhenNothingDivides) {
-  Recipe recipe = recipe_for(7);
-  recipe.cutoff_len = 64;
-  // dp is always possible: each of the seven devices has a whole copy of the model.
-  EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
-            "mesh dp 7");
 }
 
 constexpr double kSlow = 12.5 / 8;  // 100 Gb/s for each host: GB/s of one device's share

@@ -8,9 +8,10 @@
 namespace fettle {
 namespace {
 
-std::string failure(const std::string& source) {
+std::string failure(const std::string& source, jinja::Limits limits = {}) {
   try {
-    (void)jinja::Template(source, "chat_template.jinja").render(nlohmann::ordered_json::object());
+    (void)jinja::Template(source, "chat_template.jinja")
+        .render(nlohmann::ordered_json::object(), LocalTime::now(), limits);
   } catch (const UserError& error) {
     return error.what();
   }
@@ -53,12 +54,15 @@ TEST(Jinja, NamesLineAndReason) {
   }
 }
 
+// Less than a rendering may use, which takes less time to reach.
+constexpr jinja::Limits kLow{.steps = 500'000, .bytes = size_t{1} << 27};
+
 // Expects that each template is stopped by a limit, which the error names. Without limits, each would take hours or all
 // memory.
 void expect_stopped(std::initializer_list<std::string> sources) {
   for (const std::string& source : sources) {
     SCOPED_TRACE(source);
-    const std::string message = failure(source);
+    const std::string message = failure(source, kLow);
     auto names = [&](std::string_view limit) { return message.find(limit) != std::string::npos; };
     EXPECT_TRUE(names(" steps") || names("the limit of") || names("nested") || names("a range of more than"))
         << message;
@@ -70,6 +74,14 @@ void expect_stopped(std::initializer_list<std::string> sources) {
 std::string doubled(const std::string& name, const std::string& start, int times) {
   std::string loop = "{% set ns." + name + " = " + start + " %}{% for i in range(" + std::to_string(times) + ") %}";
   return loop + "{% set ns." + name + " = [ns." + name + ", ns." + name + "] %}{% endfor %}";
+}
+
+TEST(Jinja, StepsAndBytesAreLimited) {
+  const std::string steps = failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");
+  EXPECT_NE(steps.find("more than 10000000 steps"), std::string::npos) << steps;
+  const std::string bytes = failure(
+      "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = ns.l + [range(9999)[1:]] %}{% endfor %}");
+  EXPECT_NE(bytes.find("the limit of 1024 MiB"), std::string::npos) << bytes;
 }
 
 TEST(Jinja, NoTemplateRunsForever) {
