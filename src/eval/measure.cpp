@@ -1,6 +1,8 @@
 #include "eval/measure.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -47,10 +49,10 @@ Measured stage_figures(const EvalSet& set, Devices& devices, OpenModel& model) {
 }
 
 // Returns the log-probability of each choice after its question.
-std::vector<std::vector<double>> log_probabilities(const EvalSet& set, const std::vector<std::vector<Example>>& choices,
+std::vector<std::vector<double>> log_probabilities(const EvalSet& set, std::vector<std::vector<Example>> choices,
                                                    Devices& devices, OpenModel& model) {
   std::vector<Example> rows;
-  for (const std::vector<Example>& question : choices) rows.insert(rows.end(), question.begin(), question.end());
+  for (std::vector<Example>& question : choices) std::ranges::move(question, std::back_inserter(rows));
   const std::vector<double> losses = Evaluator(devices, model.run, rows).losses(model.state);
   std::vector<std::vector<double>> out;
   auto loss = losses.begin();
@@ -61,18 +63,21 @@ std::vector<std::vector<double>> log_probabilities(const EvalSet& set, const std
   return out;
 }
 
-// Returns the logit of each letter after its question, computed with one row for each question.
-std::vector<std::vector<double>> letter_logits(const EvalSet& set, const std::vector<std::vector<Example>>& choices,
+// Returns the logit of each letter after its question. The model reads one row for each question.
+std::vector<std::vector<double>> letter_logits(const EvalSet& set, std::vector<std::vector<Example>> choices,
                                                const std::vector<int32_t>& letters, Devices& devices,
                                                OpenModel& model) {
   std::vector<Example> rows;
-  for (const std::vector<Example>& question : choices) rows.push_back(question[0]);
+  for (std::vector<Example>& question : choices) {
+    rows.push_back(std::move(question[0]));
+    std::fill(rows.back().labels.begin(), rows.back().labels.end() - 1, kIgnore);
+  }
   const std::vector<float> logits = Evaluator(devices, model.run, rows, letters).logits(model.state);
   std::vector<std::vector<double>> out;
   auto row = logits.begin();
   for (const Question& question : set.questions) {
-    out.emplace_back(row, row + static_cast<std::ptrdiff_t>(question.choices.size()));
-    row += static_cast<std::ptrdiff_t>(letters.size());
+    out.emplace_back(row, row + std::ssize(question.choices));
+    row += std::ssize(letters);
   }
   return out;
 }
@@ -84,23 +89,22 @@ Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const S
     for (size_t i = 0; i < question.choices.size(); ++i)
       examples.back().push_back(choice_example(question, i, set.task, text, model.run.data.cutoff_len));
   }
-  const std::vector<int32_t> letters = set.task == Task::kLetters ? common_tokens(examples) : std::vector<int32_t>{};
-  const std::vector<std::vector<double>> likely_by_question =
-      letters.empty() ? log_probabilities(set, examples, devices, model)
-                      : letter_logits(set, examples, letters, devices, model);
+  const bool by_length = set.task == Task::kChoice;
+  const std::vector<int32_t> letters = by_length ? std::vector<int32_t>{} : letter_tokens(examples);
+  const std::vector<std::vector<double>> likely =
+      letters.empty() ? log_probabilities(set, std::move(examples), devices, model)
+                      : letter_logits(set, std::move(examples), letters, devices, model);
   double right = 0, right_norm = 0;
   for (size_t q = 0; q < set.questions.size(); ++q) {
     const Question& question = set.questions[q];
-    const std::vector<double>& likely = likely_by_question[q];
-    std::vector<double> by_length;
-    for (size_t i = 0; i < likely.size(); ++i)
-      by_length.push_back(likely[i] / static_cast<double>(count_characters(question.choices[i])));
-    right += largest(likely) == question.answer ? 1 : 0;
-    right_norm += largest(by_length) == question.answer ? 1 : 0;
+    right += largest(likely[q]) == question.answer ? 1 : 0;
+    std::vector<double> normed = likely[q];
+    for (size_t i = 0; i < normed.size(); ++i) normed[i] /= static_cast<double>(count_characters(question.choices[i]));
+    right_norm += by_length && largest(normed) == question.answer ? 1 : 0;
   }
   const auto count = static_cast<double>(set.questions.size());
   Measured out{{{"accuracy", 100 * right / count}}, static_cast<int64_t>(set.questions.size()), {}};
-  if (set.task == Task::kChoice) out.figures["accuracy_norm"] = 100 * right_norm / count;
+  if (by_length) out.figures["accuracy_norm"] = 100 * right_norm / count;
   return out;
 }
 
@@ -187,15 +191,13 @@ Example choice_example(const Question& question, size_t i, Task task, const Sess
   return out;
 }
 
-std::vector<int32_t> common_tokens(const std::vector<std::vector<Example>>& choices) {
+std::vector<int32_t> letter_tokens(const std::vector<std::vector<Example>>& choices) {
   std::vector<int32_t> ids;
   for (const std::vector<Example>& question : choices) {
     const std::vector<int32_t>& first = question.at(0).input_ids;
     for (size_t i = 0; i < question.size(); ++i) {
       const std::vector<int32_t>& row = question[i].input_ids;
-      const std::vector<int32_t>& labels = question[i].labels;
-      const bool one_token = std::ranges::count(labels, kIgnore) + 1 == std::ssize(labels) && labels.back() != kIgnore;
-      if (!one_token || row.size() != first.size() || !std::equal(row.begin(), row.end() - 1, first.begin())) return {};
+      if (row.size() != first.size() || !std::equal(row.begin(), row.end() - 1, first.begin())) return {};
       if (i == ids.size()) ids.push_back(row.back());
       if (ids[i] != row.back()) return {};
     }

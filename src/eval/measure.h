@@ -46,9 +46,9 @@ Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const G
 // beginning.
 Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);
 
-// Takes the examples of each question's choices. If choice i is the same single token in all questions, for each i, and
-// the choices of a question follow the same tokens, returns these tokens. The model then needs to read each question
-// only once. Otherwise returns an empty vector.
-std::vector<int32_t> common_tokens(const std::vector<std::vector<Example>>& choices);
+// Takes the examples of each question's letters. Returns the token of each letter, if the examples of a question differ
+// only in their last token, and each letter has the same last token in all questions. The model then needs to read each
+// question only once. Otherwise returns an empty vector.
+std::vector<int32_t> letter_tokens(const std::vector<std::vector<Example>>& choices);
 
 }  // namespace fettle

@@ -103,8 +103,8 @@ Tensor next_token_logits(const Run& run, Models models, const BatchInputs& batch
   models.trained.balanced = false;
   const ModelPass pass = run_model(run, models.trained, batch, {}, nullptr);
   const Tensor zero = constant(0, DType::kI32);
-  const Tensor trained = compare(batch.at(BatchPart::kTargets), Direction::kGE, zero);
-  const Tensor numbers = select(trained, batch.at(BatchPart::kSequences), zero);
+  const Tensor is_trained = compare(batch.at(BatchPart::kTargets), Direction::kGE, zero);
+  const Tensor numbers = select(is_trained, batch.at(BatchPart::kSequences), zero);
   const Tensor hidden_SD = last_of_sequences(pass.hidden_BTD, numbers, batch.sequences);
   std::vector<Tensor> ids;
   for (const int32_t id : candidates) ids.push_back(reshape(constant(id, DType::kI32), {1}));

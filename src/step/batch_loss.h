@@ -41,9 +41,8 @@ BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& ba
                      const Tensor& seed);
 // Returns the loss for evaluation: without dropout, gradients and load-balancing loss.
 BatchLoss row_losses(const Run& run, Models models, const BatchInputs& batch);
-// Returns the logits of the tokens `candidates` for the next token of each sequence, f32 [S, candidates]. Sequences
-// have one trained token each; it stands at the place of the next token. Zeros for sequences that the micro-batch
-// lacks.
+// Returns the logits of the tokens `candidates`, f32 [S, candidates]. Each sequence has one trained token; the logits
+// are those of the position before it. The values of sequences that the micro-batch lacks do not matter.
 Tensor next_token_logits(const Run& run, Models models, const BatchInputs& batch,
                          const std::vector<int32_t>& candidates);
 

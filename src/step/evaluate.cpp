@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
 #include "run/batch_spec.h"
@@ -91,6 +92,7 @@ Evaluator::RowLosses Evaluator::rows(TrainState& state, const Batch& batch) {
 }
 
 std::vector<double> Evaluator::losses(TrainState& state) {
+  internal_check(candidates_.empty(), "Evaluator::losses: with candidates, there are only logits");
   std::vector<double> out;
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     const RowLosses rows = this->rows(state, batches_.at(s));
@@ -112,6 +114,7 @@ std::vector<float> Evaluator::logits(TrainState& state) {
 }
 
 Evaluation Evaluator::run(TrainState& state) {
+  internal_check(candidates_.empty(), "Evaluator::run: with candidates, there are only logits");
   const auto start = Clock::now();
   double loss = 0, tokens = 0, correct = 0;
   std::vector<float> sums(static_cast<size_t>(run_.stage->metric_sums), 0);

@@ -277,6 +277,7 @@ Program build_eval_step(const Run& run, const BatchShape& shape) {
 }
 
 Program build_next_token_step(const Run& run, const BatchShape& shape, const std::vector<int32_t>& candidates) {
+  internal_check(run.stage->head == Head::kTokens, "build_next_token_step: stage {} has no tokens", run.stage->name);
   Program program(run.sharding.mesh(), choose_among(run.target.kernels));
   BuildScope scope(program.block());
   const Models models = add_models(program, run, add_weight_inputs(program, run));

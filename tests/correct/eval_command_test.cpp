@@ -133,16 +133,16 @@ Example with_next(std::vector<int32_t> prompt, int32_t next) {
   return out;
 }
 
-// The letters of a question share one row. Their logits differ from their log-probabilities by the same number.
-TEST_F(EvalCommand, LettersNeedOneRowForEachQuestion) {
+// The logits of a question's letters differ from their log-probabilities by the same number.
+TEST_F(EvalCommand, LogitsOfLettersDifferAsTheirLogProbabilities) {
   const std::vector<std::vector<int32_t>> prompts{{5, 9, 30, 11, 7}, {14, 3}, {8, 21, 40, 17, 12, 33, 6, 19}};
   const std::vector<int32_t> letters{35, 10, 25, 18};
-  // Gemma 2 caps its logits, Phi's head has a bias, Granite divides its logits.
-  for (const std::string model : {"llama", "gemma2", "phi", "granite"}) {
+  // Gemma 2 caps its logits, Phi's head has a bias, Granite divides its logits, Baichuan normalises its head.
+  for (const std::string model : {"llama", "gemma2", "phi", "granite", "baichuan7b"}) {
     SCOPED_TRACE(model);
     Recipe of_model = reference_recipe(model);
     of_model.stage = "pt";
-    if (model == "llama") of_model.mesh = {{"tp", 2}};
+    if (model == "llama") of_model.mesh = {{"fsdp", 2}, {"sp", 2}, {"tp", 2}};
     Loaded loaded(of_model);
     std::vector<std::vector<Example>> by_question;
     std::vector<Example> all, first;
@@ -152,7 +152,7 @@ TEST_F(EvalCommand, LettersNeedOneRowForEachQuestion) {
       all.insert(all.end(), by_question.back().begin(), by_question.back().end());
       first.push_back(by_question.back()[0]);
     }
-    ASSERT_EQ(common_tokens(by_question), letters);
+    ASSERT_EQ(letter_tokens(by_question), letters);
     const std::vector<double> losses = Evaluator(loaded.devices, loaded.run, all).losses(loaded.state);
     const std::vector<float> logits = Evaluator(loaded.devices, loaded.run, first, letters).logits(loaded.state);
     ASSERT_EQ(logits.size(), losses.size());
@@ -164,15 +164,53 @@ TEST_F(EvalCommand, LettersNeedOneRowForEachQuestion) {
   }
 }
 
-TEST_F(EvalCommand, ChoicesOfOtherFormsNeedARowEach) {
+TEST_F(EvalCommand, TokensOfLetters) {
   const Example first = with_next({1, 2}, 7), second = with_next({1, 2}, 8);
-  EXPECT_THAT(common_tokens({{first, second}, {with_next({5}, 7)}}), testing::ElementsAre(7, 8));
-  EXPECT_THAT(common_tokens({{first, with_next({1, 3}, 8)}}), testing::IsEmpty());         // other prompts
-  EXPECT_THAT(common_tokens({{first, with_next({2}, 8)}}), testing::IsEmpty());            // other lengths
-  EXPECT_THAT(common_tokens({{first, second}, {with_next({5}, 8)}}), testing::IsEmpty());  // other letters
-  Example two_tokens = second;
-  two_tokens.labels[1] = 2;
-  EXPECT_THAT(common_tokens({{first, two_tokens}}), testing::IsEmpty());
+  EXPECT_THAT(letter_tokens({{first, second}, {with_next({5}, 7)}}), testing::ElementsAre(7, 8));
+  EXPECT_THAT(letter_tokens({{first, with_next({1, 3}, 8)}}), testing::IsEmpty());         // other prompts
+  EXPECT_THAT(letter_tokens({{first, with_next({2}, 8)}}), testing::IsEmpty());            // other lengths
+  EXPECT_THAT(letter_tokens({{first, second}, {with_next({5}, 8)}}), testing::IsEmpty());  // other letters
+}
+
+// The accuracy is that of the letters' log-probabilities. The questions have 2, 3 and 4 letters.
+TEST_F(EvalCommand, LettersGiveTheAnswer) {
+  std::vector<Question> questions;
+  for (const Json& row : recorded["rows"]) {
+    std::vector<std::string> choices = row["choices"];
+    choices.resize(2 + questions.size() % 3, "none of these");
+    questions.push_back({row["question"], choices, 1, "row"});
+    if (questions.size() == 12) break;
+  }
+  for (const std::string stage : {"pt", "sft"}) {
+    SCOPED_TRACE(stage);
+    recipe.stage = stage;
+    if (stage == "sft") recipe.template_name = "vicuna";
+    std::string lines;
+    size_t right = 0;
+    {
+      Loaded model(recipe);
+      const Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
+      for (size_t q = 0; q < questions.size(); ++q) {
+        Question& question = questions[q];
+        std::vector<Example> letters;
+        for (size_t i = 0; i < question.choices.size(); ++i)
+          letters.push_back(choice_example(question, i, Task::kLetters, session, recipe.cutoff_len));
+        ASSERT_EQ(letter_tokens({letters}).size(), question.choices.size());
+        const std::vector<double> losses = Evaluator(model.devices, model.run, letters).losses(model.state);
+        const auto best = static_cast<size_t>(std::ranges::min_element(losses) - losses.begin());
+        question.answer = q % 2 == 0 ? best : (best + 1) % question.choices.size();
+        right += best == question.answer ? 1 : 0;
+        lines += Json{{"question", question.text}, {"choices", question.choices}, {"answer", question.answer}}.dump();
+        lines += "\n";
+      }
+    }
+    ASSERT_EQ(right, 6u);
+    recipe.eval_dataset = {file(stage + ".jsonl", lines)};
+    recipe.eval_task = {"letters"};
+    const Json set = json()["sets"][0];
+    EXPECT_EQ(set["task"], "letters");
+    EXPECT_DOUBLE_EQ(set["model"]["accuracy"], 50);
+  }
 }
 
 TEST_F(EvalCommand, RepliesBesideReferences) {
