@@ -34,8 +34,8 @@ dist: build
 test-dist:
 	@packaging/test.sh $(BUILD)/dist
 
-# `make test` leaves out the slow tests, most of which plan steps of large models (docs/tests.md); `make test-all` runs
-# all. FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 390 MB.
+# `make test` leaves out the slow tests, most of which repeat a test for another family (docs/tests.md); `make test-all`
+# runs all. FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 390 MB.
 test test-all: setup $(BUILD)/build.ninja
 	@[ -n "$$FETTLE_TEST_WITHOUT_GPU_PLUGINS" ] || scripts/plugins.sh cuda rocm
 	@scripts/check_layout

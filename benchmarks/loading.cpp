@@ -4,7 +4,8 @@
 //
 // With the CPU plugin, the device arrays are in this process's memory, so they are subtracted. A(t) is the anonymous
 // memory (RssAnon, which does not include mapped files). W(t) is the number of bytes that were written into device
-// arrays. The host memory above the mapped files is the largest A(t) - A(0) - W(t), sampled each millisecond.
+// arrays. The host memory above the mapped files is the largest A(t) - A(0) - W(t), sampled each millisecond. The copy
+// rate is that of the faster of two copies to the first device, one before loading and one after it.
 //
 // --cold first drops the model's files from the page cache.
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// Defines kFamilies: the models of tests/reference/models that the tests of all families use.
+// Defines kFamilies: the models of tests/reference/models that the tests of all families use. A new family comes last:
+// a family's place decides whether its step is compiled for AMD or NVIDIA (plan_families_test.cpp).
 #pragma once
 
 #include <string>

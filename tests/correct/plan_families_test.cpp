@@ -18,7 +18,8 @@ namespace {
 
 class PlanOfFamily : public testing::TestWithParam<std::string> {
  protected:
-  // Returns whether AMD's compiler is used. Families in odd positions use NVIDIA's.
+  // Returns whether AMD's compiler is used. Families in odd positions use NVIDIA's, so the order of the lists matters:
+  // of the six tests that `make test` runs (kept_tests in tests/CMakeLists.txt), each compiler has three.
   bool on_amd() const {
     const auto& list = std::ranges::find(kEncoders, GetParam()) == kEncoders.end() ? kFamilies : kEncoders;
     return (std::ranges::find(list, GetParam()) - list.begin()) % 2 == 0;
