@@ -217,7 +217,7 @@ TEST(CpuProduct, ALargeLeftOperandTakesSeveralPasses) {
 // biased, whatever the numbers are.
 TEST(CpuProduct, F32IsAsExactWithTilesAsWithVectors) {
   const std::vector<const BlockOps*> tables = usable_block_ops(DType::kF32);
-  if (tables.back()->pieces == nullptr) GTEST_SKIP() << "no AMX";
+  if (tables.back()->tiles == nullptr) GTEST_SKIP() << "no AMX";
   constexpr int64_t kM = 80, kN = 96;
   std::mt19937 random(7);
   const auto distance = [&](int64_t k, const std::function<float()>& draw, const BlockOps* ops) {

@@ -13,7 +13,7 @@
 
 namespace fettle::cpu {
 
-struct PieceOps;
+struct TileOps;
 
 union Word {
   float f32;
@@ -103,7 +103,7 @@ struct BlockOps {
   // `product` is fastest when m is a multiple of row_step and k a multiple of word_step.
   int64_t row_step, word_step;
   RowOps rows;
-  const PieceOps* pieces = nullptr;  // not null: faster than `product` for the products of large matrices
+  const TileOps* tiles = nullptr;  // not null: faster than `product` for the products of large matrices
 };
 
 // Returns the fastest table that this CPU can run, for operands of `dtype` (f32 or bf16).

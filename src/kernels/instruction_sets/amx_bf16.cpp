@@ -83,11 +83,65 @@ void tile_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row,
     product(m - rows, n, k, a + rows * row_step, a_row, a_transposed, b, b_row, c + rows * c_row, c_row, accumulate);
 }
 
+// Returns words whose lower halves are 16 elements at `low`, and whose upper halves are 16 elements at `high`.
+inline Ints pairs_of(const uint16_t* low, const uint16_t* high) {
+  typedef uint16_t Halves __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
+  const auto widened = [](const uint16_t* from) {
+    return __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits);
+  };
+  return (Ints)(widened(low) | (widened(high) << 16));
+}
+
+// Packs a whole block. A word has two neighbours along k.
+template <bool kAlong, bool kLeft>
+void pack_whole(const uint16_t* from, int64_t stride, Word* to) {
+  Ints words[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i)
+    words[i] = kAlong ? load_ints(from + i * stride) : pairs_of(from + 2 * i * stride, from + (2 * i + 1) * stride);
+  if constexpr (kAlong != kLeft) turn(words);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) store(to + i * kTile, words[i]);
+}
+
+// Computes TileOps::pack. First copies a block that is not whole.
+void pack_block(const void* from, DType, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
+                Word* to) {
+  const auto* whole = static_cast<const uint16_t*>(from);
+  alignas(64) uint16_t copy[kTileLines * kTileDepth];
+  if (lines < kTileLines || depth < kTileDepth) {
+    const int64_t rows = along ? lines : depth, width = along ? depth : lines;
+    const int64_t row = along ? kTileDepth : kTileLines;
+    for (int64_t i = 0; i < kTileLines * kTileDepth; ++i) copy[i] = 0;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < width; ++i) copy[r * row + i] = whole[r * stride + i];
+    whole = copy;
+    stride = row;
+  }
+  const auto run = along ? (left ? pack_whole<true, true> : pack_whole<true, false>)
+                         : (left ? pack_whole<false, true> : pack_whole<false, false>);
+  run(whole, stride, to);
+}
+
+struct Blocks {
+  template <int kRows, int kColumns>
+  static void multiply(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line) {
+    for (int64_t i = 0; i < blocks; ++i, a += kTileWords, b += kTileWords) {
+      load_a<kRows>(a, a_line);
+      load_b<kColumns>(b, b_line);
+      multiply_tiles<kRows, kColumns>();
+    }
+  }
+};
+
+constexpr TileOps kTileOps{.pieces = 1, .pack = pack_block, .product = packed_product<Blocks>};
+
 constexpr BlockOps make_tile_table() {
   BlockOps table = make_table("amx_bf16");
   table.product = tile_product;
   table.row_step = 2 * kTile;
   table.word_step = kTile;
+  table.tiles = &kTileOps;
   return table;
 }
 

@@ -1,10 +1,12 @@
-// Defines what both tables for AMX share: the shape of tiles, and tiles 0 to 3, which contain sums. The rules of
-// block_ops_body.h apply here, too.
+// Defines what both tables for AMX share: the shape of tiles; tiles 0 to 3, which contain sums; and TileOps::product. A
+// file includes block_ops_body.h before this header. The rules of block_ops_body.h apply here, too.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
+
+#include "kernels/cpu/tile_ops.h"
 
 namespace fettle::cpu {
 namespace {
@@ -41,6 +43,54 @@ inline void store_sums(float* c, int64_t right, int64_t below, int64_t stride) {
   if constexpr (kColumns == 2) _tile_stored(1, c + right, stride);
   if constexpr (kRows == 2) _tile_stored(2, c + below, stride);
   if constexpr (kRows == 2 && kColumns == 2) _tile_stored(3, c + below + right, stride);
+}
+
+// Adds the product of tiles 4 and 5 (rows of a) and tiles 6 and 7 (columns of b) to tiles 0 to 3.
+template <int kRows, int kColumns>
+inline void multiply_tiles() {
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (kColumns == 2) _tile_dpbf16ps(1, 4, 7);
+  if constexpr (kRows == 2) _tile_dpbf16ps(2, 5, 6);
+  if constexpr (kRows == 2 && kColumns == 2) _tile_dpbf16ps(3, 5, 7);
+}
+
+// Loads the tiles of packed operands that multiply_tiles() multiplies.
+template <int kRows>
+inline void load_a(const Word* a, int64_t a_line) {
+  _tile_loadd(4, a, kTile * 4);
+  if constexpr (kRows == 2) _tile_loadd(5, a + a_line, kTile * 4);
+}
+
+template <int kColumns>
+inline void load_b(const Word* b, int64_t b_line) {
+  _tile_loadd(6, b, kTile * 4);
+  if constexpr (kColumns == 2) _tile_loadd(7, b + b_line, kTile * 4);
+}
+
+// Computes kRows x kColumns tiles of c. From one row of tiles to the next are c_line floats.
+template <typename Blocks, int kRows, int kColumns>
+void packed_tiles(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line, float* c,
+                  int64_t c_line, bool accumulate) {
+  load_sums<kRows, kColumns>(c, kTileWords, c_line, kTile * 4, accumulate);
+  Blocks::template multiply<kRows, kColumns>(blocks, a, a_line, b, b_line);
+  store_sums<kRows, kColumns>(c, kTileWords, c_line, kTile * 4);
+}
+
+// Computes TileOps::product, two lines of a by two lines of b at a time. The two lines of b stay in the L1 cache.
+// Blocks::multiply adds the products of several blocks along k to the sums.
+template <typename Blocks>
+void packed_product(int64_t a_lines, int64_t b_lines, int64_t blocks, const Word* a, int64_t a_line, const Word* b,
+                    int64_t b_line, float* c, bool accumulate) {
+  _tile_loadconfig(&kConfig);
+  const int64_t c_line = b_lines * kTileWords;
+  for (int64_t column = 0; column < b_lines; column += 2, b += 2 * b_line)
+    for (int64_t row = 0; row < a_lines; row += 2) {
+      const bool two_rows = row + 1 < a_lines, two_columns = column + 1 < b_lines;
+      const auto run = two_rows ? (two_columns ? packed_tiles<Blocks, 2, 2> : packed_tiles<Blocks, 2, 1>)
+                                : (two_columns ? packed_tiles<Blocks, 1, 2> : packed_tiles<Blocks, 1, 1>);
+      run(blocks, a + row * a_line, a_line, b, b_line, c + row * c_line + column * kTileWords, c_line, accumulate);
+    }
+  _tile_release();
 }
 
 }  // namespace

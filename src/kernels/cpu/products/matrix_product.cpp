@@ -7,7 +7,7 @@
 #include "kernels/cpu/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
 #include "kernels/cpu/products/panels.h"
-#include "kernels/cpu/products/piece_operands.h"
+#include "kernels/cpu/products/tile_operands.h"
 #include "kernels/cpu/products/word_operands.h"
 
 namespace fettle::cpu {
@@ -20,8 +20,8 @@ constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product tak
 // long.
 constexpr int64_t kSmallOfFewRows = 200'000;
 constexpr int64_t kFewRows = 16;  // a product with at most so many rows does not pack `b`, if `b` is turned
-// A product with fewer rows, columns or terms takes less time than splitting its operands into pieces.
-constexpr int64_t kFewestForPieces = 64;
+// A product with fewer rows, columns or terms takes less time than packing its operands as tiles.
+constexpr int64_t kFewestForTiles = 64;
 constexpr int64_t kFewColumns = 64;  // columns of a task of such a product
 
 // Computes a panel of c. The sums are in f32. They are added up in the result itself if it is f32 and not wide, has no
@@ -43,13 +43,13 @@ void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> 
                  product.n, result);
 }
 
-// Like the function above, for pieces. Adds to the panel if `add` is true.
-void multiply_panel(const MatrixProduct& product, std::span<const PieceOperands> operands, const BlockOps& ops,
+// Like the function above, for tiles. Adds to the panel if `add` is true.
+void multiply_panel(const MatrixProduct& product, std::span<const TileOperands> operands, const BlockOps& ops,
                     const Panel& panel, bool add, void* c) {
-  constexpr int64_t kTile = kPieceLines;
-  Word* const slice = thread_words(PieceOperands::kSliceWords + Panels::kRows * PieceOperands::kPanel);
-  float* sums = &slice[PieceOperands::kSliceWords].f32;
-  for (const PieceOperands& each : operands) each.multiply(panel, slice, sums, &each != operands.data());
+  constexpr int64_t kTile = kTileLines;
+  Word* const slice = thread_words(TileOperands::kSliceWords + Panels::kRows * TileOperands::kPanel);
+  float* sums = &slice[TileOperands::kSliceWords].f32;
+  for (const TileOperands& each : operands) each.multiply(panel, slice, sums, &each != operands.data());
   float scales[kTile];
   std::fill_n(scales, kTile, product.scale);
   for (int64_t row = 0; row < panel.rows; row += kTile)
@@ -84,16 +84,16 @@ void multiply_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* 
   parallel(panels.count(), [&](int64_t i) { multiply_panel(p, operands, ops, panels.at(i), c); });
 }
 
-void multiply_pieces(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
-                     const ParallelFor& parallel) {
+void multiply_tiles(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
+                    const ParallelFor& parallel) {
   auto* free = static_cast<Word*>(workspace);
-  std::array all{PieceOperands(p, ops, false, free), PieceOperands(p, ops, true, free)};
-  const Panels panels(p.m, p.n, PieceOperands::kPanel, all[0].row_step(), p.threads);
-  const int64_t passes = PieceOperands::passes(p);
+  std::array all{TileOperands(p, ops, false, free), TileOperands(p, ops, true, free)};
+  const Panels panels(p.m, p.n, TileOperands::kPanel, all[0].row_step(), p.threads);
+  const int64_t passes = TileOperands::passes(p, ops.tiles->pieces);
   for (int64_t pass = 0; pass < passes; ++pass) {
     if (passes > 1) all[0].begin_pass(pass);
     // The last pass also computes the second product.
-    const std::span<const PieceOperands> operands(all.data(), pass == passes - 1 && p.k2 > 0 ? 2 : 1);
+    const std::span<const TileOperands> operands(all.data(), pass == passes - 1 && p.k2 > 0 ? 2 : 1);
     pack_all(operands, parallel);
     parallel(panels.count(), [&](int64_t i) { multiply_panel(p, operands, ops, panels.at(i), pass > 0, c); });
   }
@@ -107,9 +107,9 @@ bool is_narrow(const MatrixProduct& p) {
   return narrow(p.a, p.b) && (p.k2 == 0 || narrow(p.a2, p.b2));
 }
 
-// Returns true if the product is split into pieces by tables that have pieces.
-bool may_split(const MatrixProduct& p) {
-  return !is_narrow(p) && std::min({p.m, p.n, p.k}) >= kFewestForPieces;
+// Returns true if tables that have TileOps use them for this product.
+bool may_use_tiles(const MatrixProduct& p) {
+  return std::min({p.m, p.n, p.k}) >= kFewestForTiles;
 }
 
 bool has_few_rows(const MatrixProduct& p) {
@@ -137,8 +137,10 @@ int64_t product_workspace(const MatrixProduct& product) {
     return a.dtype != DType::kF32 ? quotient_up(product.m * std::max(k, kWordStep), 16) * 16 : 0;
   };
   int64_t all = words(product.a, product.k) + words(product.a2, product.k2);
-  if (may_split(product))
-    all = std::max(all, PieceOperands::a_words(product, false) + PieceOperands::a_words(product, true));
+  if (may_use_tiles(product)) {
+    const int64_t pieces = is_narrow(product) ? 1 : 3;
+    all = std::max(all, TileOperands::a_words(product, pieces, false) + TileOperands::a_words(product, pieces, true));
+  }
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
 }
 
@@ -153,7 +155,7 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     return parallel(quotient_up(p.n, kFewColumns), [&](int64_t i) {
       multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
     });
-  (ops.pieces != nullptr && may_split(p) ? multiply_pieces : multiply_words)(p, ops, c, workspace, parallel);
+  (ops.tiles != nullptr && may_use_tiles(p) ? multiply_tiles : multiply_words)(p, ops, c, workspace, parallel);
 }
 
 }  // namespace fettle::cpu

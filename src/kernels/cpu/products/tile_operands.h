@@ -1,32 +1,33 @@
-// Defines the operands of a product of matrices, packed as pieces for PieceOps::product.
+// Defines the operands of a product of matrices, packed as tiles for TileOps::product.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/cpu/block_ops.h"
-#include "kernels/cpu/piece_ops.h"
 #include "kernels/cpu/products/matrix_product.h"
 #include "kernels/cpu/products/panels.h"
+#include "kernels/cpu/tile_ops.h"
 
 namespace fettle::cpu {
 
 // Like WordOperands, but the sums of a panel are tiles, and `a` may be packed in several passes over k, so that the
 // packed `a` takes at most 32 MB or a few blocks for each row.
-class PieceOperands {
+class TileOperands {
  public:
   // Panels are wider than those of WordOperands: the product needs less time, and the packed `a` is read once for each
   // panel.
   static constexpr int64_t kPanel = 256;
-  static constexpr int64_t kDepth = 6;  // length of a slice along k, in blocks; two lines of it fit into the L1 cache
-  static constexpr int64_t kSliceWords = kDepth * kPieceBlockWords * (kPanel / kPieceLines);
+  static constexpr int64_t kTiles = 18;  // tiles of a line of a slice; two lines fit into the L1 cache
+  static constexpr int64_t kSliceWords = kTiles * kTileWords * (kPanel / kTileLines);
 
-  static int64_t passes(const MatrixProduct& product);
-  static int64_t a_words(const MatrixProduct& product, bool second);  // words of the packed `a`
+  // `pieces` is TileOps::pieces.
+  static int64_t passes(const MatrixProduct& product, int64_t pieces);
+  static int64_t a_words(const MatrixProduct& product, int64_t pieces, bool second);  // words of the packed `a`
 
-  PieceOperands(const MatrixProduct& product, const BlockOps& ops, bool second, Word*& workspace);
+  TileOperands(const MatrixProduct& product, const BlockOps& ops, bool second, Word*& workspace);
   void begin_pass(int64_t pass);  // the members below then use the pass's range of k; needed if there are several
 
-  int64_t row_step() const { return 2 * kPieceLines; }
+  int64_t row_step() const { return 2 * kTileLines; }
   int64_t pack_tasks() const;
   void pack_a(int64_t task) const;
   // Like WordOperands::multiply. The sums are tiles of 16 x 16 floats, whatever rows and columns the panel has; the
@@ -39,7 +40,8 @@ class PieceOperands {
 
   ProductOperand a_, b_;
   int64_t m_, n_, k_;
-  const PieceOps* ops_;
+  const TileOps* ops_;
+  int64_t block_words_;         // words of a packed block
   int64_t pass_depth_;          // blocks along k of a pass
   int64_t first_ = 0, blocks_;  // of this pass: the first block along k, and the number of blocks
   Word* packed_a_;

@@ -1,0 +1,100 @@
+#include "kernels/cpu/products/tile_operands.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/attention_blocks.h"
+
+namespace fettle::cpu {
+namespace {
+
+static_assert(Panels::kRows % (2 * kTileLines) == 0 && TileOperands::kPanel % kTileLines == 0);
+
+constexpr int64_t kTaskLines = 64;         // rows of `a` that a task packs
+constexpr int64_t kPassWords = 8'000'000;  // of the packed `a` in a pass, if there are several
+
+int64_t blocks_along(int64_t k) {
+  return quotient_up(k, kTileDepth);
+}
+
+// Returns the number of blocks along k of a pass. Later passes add to the result, so it must be f32, without a scale.
+int64_t pass_depth(const MatrixProduct& p, int64_t pieces) {
+  if (p.result != DType::kF32 || p.scale != 1) return blocks_along(p.k);
+  const int64_t tiles = kPassWords / (quotient_up(p.m, kTileLines) * kTileWords);  // of a line
+  return std::min(blocks_along(p.k),
+                  std::max<int64_t>(1, tiles / TileOperands::kTiles) * (TileOperands::kTiles / pieces));
+}
+
+}  // namespace
+
+TileOperands::TileOperands(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace)
+    : a_(second ? p.a2 : p.a),
+      b_(second ? p.b2 : p.b),
+      m_(p.m),
+      n_(p.n),
+      k_(second ? p.k2 : p.k),
+      ops_(ops.tiles),
+      block_words_(ops_->pieces * kTileWords),
+      pass_depth_(second ? blocks_along(p.k2) : pass_depth(p, ops_->pieces)),
+      blocks_(pass_depth_),
+      packed_a_(workspace) {
+  workspace += a_words(p, ops_->pieces, second);
+}
+
+int64_t TileOperands::passes(const MatrixProduct& p, int64_t pieces) {
+  return quotient_up(blocks_along(p.k), pass_depth(p, pieces));
+}
+
+int64_t TileOperands::a_words(const MatrixProduct& p, int64_t pieces, bool second) {
+  const int64_t depth = second ? blocks_along(p.k2) : pass_depth(p, pieces);
+  return quotient_up(p.m, kTileLines) * depth * pieces * kTileWords;
+}
+
+void TileOperands::begin_pass(int64_t pass) {
+  first_ = pass * pass_depth_;
+  blocks_ = std::min(pass_depth_, blocks_along(k_) - first_);
+}
+
+int64_t TileOperands::pack_tasks() const {
+  return quotient_up(m_, kTaskLines);
+}
+
+// Packs the lines [line, line + lines) and the blocks [first, first + count) of an operand, in the order in which the
+// operand is stored. `first` counts from the first block of the pass. Lines of blocks lie `line_words` words apart in
+// `to`.
+void TileOperands::pack(const ProductOperand& operand, bool left, int64_t line, int64_t lines, int64_t first,
+                        int64_t count, Word* to, int64_t line_words) const {
+  const bool along = left != operand.turned;  // the elements of a line are neighbours
+  const int64_t stride = along ? k_ : (left ? m_ : n_);
+  const auto pack_block = [&](int64_t i, int64_t block) {
+    const int64_t begin = (first_ + first + block) * kTileDepth;
+    ops_->pack(at(operand.data, operand.dtype, along ? (line + i) * stride + begin : begin * stride + line + i),
+               operand.dtype, stride, along, std::min(kTileLines, lines - i), std::min(kTileDepth, k_ - begin), left,
+               to + i / kTileLines * line_words + block * block_words_);
+  };
+  if (along) {
+    for (int64_t i = 0; i < lines; i += kTileLines)
+      for (int64_t block = 0; block < count; ++block) pack_block(i, block);
+  } else {
+    for (int64_t block = 0; block < count; ++block)
+      for (int64_t i = 0; i < lines; i += kTileLines) pack_block(i, block);
+  }
+}
+
+void TileOperands::pack_a(int64_t task) const {
+  const int64_t row = task * kTaskLines, line_words = blocks_ * block_words_;
+  pack(a_, true, row, std::min(kTaskLines, m_ - row), 0, blocks_, packed_a_ + row / kTileLines * line_words,
+       line_words);
+}
+
+void TileOperands::multiply(const Panel& panel, Word* slice, float* sums, bool accumulate) const {
+  const int64_t slice_depth = kTiles / ops_->pieces;
+  for (int64_t from = 0; from < blocks_; from += slice_depth) {
+    const int64_t depth = std::min(slice_depth, blocks_ - from), line = depth * block_words_;
+    pack(b_, false, panel.column, panel.columns, from, depth, slice, line);
+    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, depth,
+                  packed_a_ + (panel.row / kTileLines * blocks_ + from) * block_words_, blocks_ * block_words_, slice,
+                  line, sums, accumulate || from > 0);
+  }
+}
+
+}  // namespace fettle::cpu
