@@ -29,12 +29,12 @@ inline constexpr int64_t kTileLines = 16, kTileDepth = 32, kTileWords = 16 * 16;
 
 struct TileOps {
   int64_t pieces;  // of a number: 3 for f32; 1 for bf16
-  // Packs a block. `from` is its first element: bf16, or f32 if there are three pieces. If `along` is true, the
-  // elements of a line are stored one after the other, and lines begin `stride` elements apart; else it is the other
-  // way around. The block has `lines` x `depth` elements; if these are fewer than a whole block has, the others become
-  // 0.
+  // Packs `lines` x `depth` elements as lines of blocks that are one block deep and begin `to_line` words apart. `from`
+  // is the first element: bf16, or f32 if there are three pieces. If `along` is true, the elements of a line are stored
+  // one after the other, and lines begin `stride` elements apart; else it is the other way around. Elements that fill
+  // up blocks are 0.
   void (*pack)(const void* from, DType dtype, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
-               Word* to);
+               Word* to, int64_t to_line);
   // Computes c = (accumulate ? c : 0) + a * b, where c is a_lines x b_lines tiles of 16 x 16 floats, stored one after
   // the other. Both operands are `blocks` blocks deep. From one line of blocks to the next are a_line and b_line words.
   void (*product)(int64_t a_lines, int64_t b_lines, int64_t blocks, const Word* a, int64_t a_line, const Word* b,

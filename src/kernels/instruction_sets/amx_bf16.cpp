@@ -83,44 +83,69 @@ void tile_product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row,
     product(m - rows, n, k, a + rows * row_step, a_row, a_transposed, b, b_row, c + rows * c_row, c_row, accumulate);
 }
 
-// Returns words whose lower halves are 16 elements at `low`, and whose upper halves are 16 elements at `high`.
-inline Ints pairs_of(const uint16_t* low, const uint16_t* high) {
-  typedef uint16_t Halves __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
-  const auto widened = [](const uint16_t* from) {
-    return __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Bits);
-  };
-  return (Ints)(widened(low) | (widened(high) << 16));
-}
-
-// Packs a whole block. A word has two neighbours along k.
-template <bool kAlong, bool kLeft>
-void pack_whole(const uint16_t* from, int64_t stride, Word* to) {
+// Packs a whole block whose lines are stored one after the other. A word has two neighbours along k.
+template <bool kLeft>
+void pack_lines(const uint16_t* from, int64_t stride, Word* to) {
   Ints words[kLanes];
 #pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i)
-    words[i] = kAlong ? load_ints(from + i * stride) : pairs_of(from + 2 * i * stride, from + (2 * i + 1) * stride);
-  if constexpr (kAlong != kLeft) turn(words);
+  for (int i = 0; i < kLanes; ++i) words[i] = load_ints(from + i * stride);
+  if constexpr (!kLeft) turn(words);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) store(to + i * kTile, words[i]);
 }
 
-// Computes TileOps::pack. First copies a block that is not whole.
-void pack_block(const void* from, DType, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
-                Word* to) {
-  const auto* whole = static_cast<const uint16_t*>(from);
-  alignas(64) uint16_t copy[kTileLines * kTileDepth];
-  if (lines < kTileLines || depth < kTileDepth) {
-    const int64_t rows = along ? lines : depth, width = along ? depth : lines;
-    const int64_t row = along ? kTileDepth : kTileLines;
-    for (int64_t i = 0; i < kTileLines * kTileDepth; ++i) copy[i] = 0;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t i = 0; i < width; ++i) copy[r * row + i] = whole[r * stride + i];
-    whole = copy;
-    stride = row;
+// Packs two neighbouring whole blocks whose lines are stored across: a stored row has an element of each of 32 lines,
+// and fills a line of the cache. The second block begins `to_line` words after the first.
+template <bool kLeft>
+void pack_across_lines(const uint16_t* from, int64_t stride, Word* to, int64_t to_line) {
+  typedef uint16_t Halves __attribute__((vector_size(kBytes)));
+  Halves places[2];
+  for (int i = 0; i < 2 * kLanes; ++i)
+    for (int block = 0; block < 2; ++block)
+      places[block][i] = static_cast<uint16_t>(i / 2 + block * kLanes + i % 2 * 2 * kLanes);
+  Ints words[2][kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    const Halves low = (Halves)load_ints(from + 2 * i * stride), high = (Halves)load_ints(from + (2 * i + 1) * stride);
+    for (int block = 0; block < 2; ++block) words[block][i] = (Ints)__builtin_shuffle(low, high, places[block]);
   }
-  const auto run = along ? (left ? pack_whole<true, true> : pack_whole<true, false>)
-                         : (left ? pack_whole<false, true> : pack_whole<false, false>);
-  run(whole, stride, to);
+  for (int block = 0; block < 2; ++block) {
+    if constexpr (kLeft) turn(words[block]);
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) store(to + block * to_line + i * kTile, words[block][i]);
+  }
+}
+
+// Packs up to two lines of blocks. First copies blocks that are not whole.
+template <bool kAlong, bool kLeft>
+void pack_two(const uint16_t* from, int64_t stride, int64_t lines, int64_t depth, Word* to, int64_t to_line) {
+  constexpr int64_t kLines = 2 * kTileLines, kStored = kAlong ? kLines : kTileDepth,
+                    kWidth = kAlong ? kTileDepth : kLines;
+  alignas(64) uint16_t copy[kLines * kTileDepth];
+  alignas(64) Word unused[kTileWords];
+  if (lines < kLines || depth < kTileDepth) {
+    for (int64_t i = 0; i < kStored * kWidth; ++i) copy[i] = 0;
+    for (int64_t r = 0; r < (kAlong ? lines : depth); ++r)
+      for (int64_t i = 0; i < (kAlong ? depth : lines); ++i) copy[r * kWidth + i] = from[r * stride + i];
+    from = copy;
+    stride = kWidth;
+  }
+  if constexpr (kAlong) {
+    pack_lines<kLeft>(from, stride, to);
+    if (lines > kTileLines) pack_lines<kLeft>(from + kTileLines * stride, stride, to + to_line);
+  } else {
+    pack_across_lines<kLeft>(from, stride, to, lines > kTileLines ? to_line : unused - to);
+  }
+}
+
+// Computes TileOps::pack.
+void pack_blocks(const void* from, DType, int64_t stride, bool along, int64_t lines, int64_t depth, bool left, Word* to,
+                 int64_t to_line) {
+  const auto run = along ? (left ? pack_two<true, true> : pack_two<true, false>)
+                         : (left ? pack_two<false, true> : pack_two<false, false>);
+  for (int64_t i = 0; i < lines; i += 2 * kTileLines)
+    run(static_cast<const uint16_t*>(from) + i * (along ? stride : 1), stride,
+        lines - i < 2 * kTileLines ? lines - i : 2 * kTileLines, depth, to + i / kTileLines * to_line, to_line);
 }
 
 struct Blocks {
@@ -134,7 +159,7 @@ struct Blocks {
   }
 };
 
-constexpr TileOps kTileOps{.pieces = 1, .pack = pack_block, .product = packed_product<Blocks>};
+constexpr TileOps kTileOps{.pieces = 1, .pack = pack_blocks, .product = packed_product<Blocks>};
 
 constexpr BlockOps make_tile_table() {
   BlockOps table = make_table("amx_bf16");

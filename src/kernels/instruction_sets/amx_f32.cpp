@@ -43,7 +43,7 @@ void pack_whole(const float* from, int64_t stride, Word* to) {
   }
 }
 
-// Computes TileOps::pack. First copies a block that is bf16 or not whole.
+// Packs a block. First copies a block that is bf16 or not whole.
 void pack_block(const void* from, DType dtype, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
                 Word* to) {
   const float* whole = static_cast<const float*>(from);
@@ -60,6 +60,15 @@ void pack_block(const void* from, DType dtype, int64_t stride, bool along, int64
   const auto run = along ? (left ? pack_whole<true, true> : pack_whole<true, false>)
                          : (left ? pack_whole<false, true> : pack_whole<false, false>);
   run(whole, stride, to);
+}
+
+// Computes TileOps::pack.
+void pack_blocks(const void* from, DType dtype, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
+                 Word* to, int64_t to_line) {
+  const int64_t bytes = dtype == DType::kF32 ? 4 : 2, step = along ? stride : 1;
+  for (int64_t i = 0; i < lines; i += kTileLines)
+    pack_block(static_cast<const char*>(from) + i * step * bytes, dtype, stride, along,
+               lines - i < kTileLines ? lines - i : kTileLines, depth, left, to + i / kTileLines * to_line);
 }
 
 // Computes the six products of pieces for each block.
@@ -86,7 +95,7 @@ struct Blocks {
   }
 };
 
-constexpr TileOps kTileOps{.pieces = kPieces, .pack = pack_block, .product = packed_product<Blocks>};
+constexpr TileOps kTileOps{.pieces = kPieces, .pack = pack_blocks, .product = packed_product<Blocks>};
 
 // The table has the name of the other table for AMX, because FETTLE_MAX_CPU_ISA names instruction sets.
 constexpr BlockOps make_piece_table() {

@@ -65,19 +65,15 @@ void TileOperands::pack(const ProductOperand& operand, bool left, int64_t line, 
                         int64_t count, Word* to, int64_t line_words) const {
   const bool along = left != operand.turned;  // the elements of a line are neighbours
   const int64_t stride = along ? k_ : (left ? m_ : n_);
-  const auto pack_block = [&](int64_t i, int64_t block) {
-    const int64_t begin = (first_ + first + block) * kTileDepth;
-    ops_->pack(at(operand.data, operand.dtype, along ? (line + i) * stride + begin : begin * stride + line + i),
-               operand.dtype, stride, along, std::min(kTileLines, lines - i), std::min(kTileDepth, k_ - begin), left,
-               to + i / kTileLines * line_words + block * block_words_);
-  };
-  if (along) {
-    for (int64_t i = 0; i < lines; i += kTileLines)
-      for (int64_t block = 0; block < count; ++block) pack_block(i, block);
-  } else {
-    for (int64_t block = 0; block < count; ++block)
-      for (int64_t i = 0; i < lines; i += kTileLines) pack_block(i, block);
-  }
+  // If lines are stored across, all of them are packed together, since a line of the cache has elements of many.
+  const int64_t together = along ? kTileLines : lines;
+  for (int64_t i = 0; i < lines; i += together)
+    for (int64_t block = 0; block < count; ++block) {
+      const int64_t begin = (first_ + first + block) * kTileDepth;
+      ops_->pack(at(operand.data, operand.dtype, along ? (line + i) * stride + begin : begin * stride + line + i),
+                 operand.dtype, stride, along, std::min(together, lines - i), std::min(kTileDepth, k_ - begin), left,
+                 to + i / kTileLines * line_words + block * block_words_, line_words);
+    }
 }
 
 void TileOperands::pack_a(int64_t task) const {
