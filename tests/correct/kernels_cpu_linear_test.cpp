@@ -74,10 +74,11 @@ std::vector<double> expected(const Case& c, const HostArray& a, const HostArray&
 }
 
 TEST(CpuProduct, IsTheSumOfProducts) {
-  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1},      std::array<int64_t, 3>{7, 83, 51},
-                              std::array<int64_t, 3>{50, 8, 96},    std::array<int64_t, 3>{127, 130, 17},
-                              std::array<int64_t, 3>{13, 64, 531},  std::array<int64_t, 3>{65, 83, 70},
-                              std::array<int64_t, 3>{112, 275, 230}};
+  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1},       std::array<int64_t, 3>{7, 83, 51},
+                              std::array<int64_t, 3>{50, 8, 96},     std::array<int64_t, 3>{127, 130, 17},
+                              std::array<int64_t, 3>{13, 64, 531},   std::array<int64_t, 3>{65, 83, 70},
+                              std::array<int64_t, 3>{112, 275, 230}, std::array<int64_t, 3>{128, 130, 96},
+                              std::array<int64_t, 3>{64, 1037, 64}};
   uint32_t seed = 1;
   for (const DType a_type : {DType::kF32, DType::kBF16})
     for (const DType b_type : {DType::kF32, DType::kBF16})

@@ -27,6 +27,13 @@ union Word;
 // words; a word has the pieces of two elements.
 inline constexpr int64_t kTileLines = 16, kTileDepth = 32, kTileWords = 16 * 16;
 
+// The left operand of TileOps::product: lines of blocks. Distances in words from one row of a tile to the next, from
+// one block to the next along k, and from one line of blocks to the next. If there is one piece, rows may lie anywhere.
+struct TileLines {
+  const Word* words;
+  int64_t row, block, line;
+};
+
 struct TileOps {
   int64_t pieces;  // of a number: 3 for f32; 1 for bf16
   // Packs `lines` x `depth` elements as lines of blocks that are one block deep and begin `to_line` words apart. `from`
@@ -36,9 +43,10 @@ struct TileOps {
   void (*pack)(const void* from, DType dtype, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
                Word* to, int64_t to_line);
   // Computes c = (accumulate ? c : 0) + a * b, where c is a_lines x b_lines tiles of 16 x 16 floats, stored one after
-  // the other. Both operands are `blocks` blocks deep. From one line of blocks to the next are a_line and b_line words.
-  void (*product)(int64_t a_lines, int64_t b_lines, int64_t blocks, const Word* a, int64_t a_line, const Word* b,
-                  int64_t b_line, float* c, bool accumulate);
+  // the other. Both operands are `blocks` blocks deep. From one line of packed blocks of b to the next are b_line
+  // words.
+  void (*product)(int64_t a_lines, int64_t b_lines, int64_t blocks, const TileLines& a, const Word* b, int64_t b_line,
+                  float* c, bool accumulate);
 };
 
 }  // namespace fettle::cpu

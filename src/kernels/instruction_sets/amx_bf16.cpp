@@ -150,16 +150,16 @@ void pack_blocks(const void* from, DType, int64_t stride, bool along, int64_t li
 
 struct Blocks {
   template <int kRows, int kColumns>
-  static void multiply(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line) {
-    for (int64_t i = 0; i < blocks; ++i, a += kTileWords, b += kTileWords) {
-      load_a<kRows>(a, a_line);
-      load_b<kColumns>(b, b_line);
+  static void multiply(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line) {
+    for (int64_t i = 0; i < blocks; ++i) {
+      load_a<kRows>(a, a.words + i * a.block);
+      load_b<kColumns>(b + i * kTileWords, b_line);
       multiply_tiles<kRows, kColumns>();
     }
   }
 };
 
-constexpr TileOps kTileOps{.pieces = 1, .pack = pack_blocks, .product = packed_product<Blocks>};
+constexpr TileOps kTileOps{.pieces = 1, .pack = pack_blocks, .product = product_of_blocks<Blocks>};
 
 constexpr BlockOps make_tile_table() {
   BlockOps table = make_table("amx_bf16");

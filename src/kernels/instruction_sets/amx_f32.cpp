@@ -74,10 +74,10 @@ void pack_blocks(const void* from, DType dtype, int64_t stride, bool along, int6
 // Computes the six products of pieces for each block.
 struct Blocks {
   template <int kRows, int kColumns>
-  static void multiply(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line) {
-    const auto a_piece = [&](int piece) { load_a<kRows>(a + piece * kTileWords, a_line); };
-    const auto b_piece = [&](int piece) { load_b<kColumns>(b + piece * kTileWords, b_line); };
-    for (int64_t i = 0; i < blocks; ++i, a += kBlockWords, b += kBlockWords) {
+  static void multiply(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line) {
+    for (int64_t i = 0; i < blocks; ++i, b += kBlockWords) {
+      const auto a_piece = [&](int piece) { load_a<kRows>(a, a.words + i * a.block + piece * kTileWords); };
+      const auto b_piece = [&](int piece) { load_b<kColumns>(b + piece * kTileWords, b_line); };
       a_piece(0);
       b_piece(2);
       multiply_tiles<kRows, kColumns>();
@@ -95,7 +95,7 @@ struct Blocks {
   }
 };
 
-constexpr TileOps kTileOps{.pieces = kPieces, .pack = pack_blocks, .product = packed_product<Blocks>};
+constexpr TileOps kTileOps{.pieces = kPieces, .pack = pack_blocks, .product = product_of_blocks<Blocks>};
 
 // The table has the name of the other table for AMX, because FETTLE_MAX_CPU_ISA names instruction sets.
 constexpr BlockOps make_piece_table() {

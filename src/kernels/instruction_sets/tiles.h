@@ -54,41 +54,42 @@ inline void multiply_tiles() {
   if constexpr (kRows == 2 && kColumns == 2) _tile_dpbf16ps(3, 5, 7);
 }
 
-// Loads the tiles of packed operands that multiply_tiles() multiplies.
+// Loads the tiles that multiply_tiles() multiplies.
 template <int kRows>
-inline void load_a(const Word* a, int64_t a_line) {
-  _tile_loadd(4, a, kTile * 4);
-  if constexpr (kRows == 2) _tile_loadd(5, a + a_line, kTile * 4);
+inline void load_a(const TileLines& a, const Word* from) {
+  _tile_loadd(4, from, a.row * 4);
+  if constexpr (kRows == 2) _tile_loadd(5, from + a.line, a.row * 4);
 }
 
 template <int kColumns>
-inline void load_b(const Word* b, int64_t b_line) {
-  _tile_loadd(6, b, kTile * 4);
-  if constexpr (kColumns == 2) _tile_loadd(7, b + b_line, kTile * 4);
+inline void load_b(const Word* from, int64_t b_line) {
+  _tile_loadd(6, from, kTile * 4);
+  if constexpr (kColumns == 2) _tile_loadd(7, from + b_line, kTile * 4);
 }
 
 // Computes kRows x kColumns tiles of c. From one row of tiles to the next are c_line floats.
 template <typename Blocks, int kRows, int kColumns>
-void packed_tiles(int64_t blocks, const Word* a, int64_t a_line, const Word* b, int64_t b_line, float* c,
-                  int64_t c_line, bool accumulate) {
+void sums_of_blocks(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line, float* c, int64_t c_line,
+                    bool accumulate) {
   load_sums<kRows, kColumns>(c, kTileWords, c_line, kTile * 4, accumulate);
-  Blocks::template multiply<kRows, kColumns>(blocks, a, a_line, b, b_line);
+  Blocks::template multiply<kRows, kColumns>(blocks, a, b, b_line);
   store_sums<kRows, kColumns>(c, kTileWords, c_line, kTile * 4);
 }
 
 // Computes TileOps::product, two lines of a by two lines of b at a time. The two lines of b stay in the L1 cache.
 // Blocks::multiply adds the products of several blocks along k to the sums.
 template <typename Blocks>
-void packed_product(int64_t a_lines, int64_t b_lines, int64_t blocks, const Word* a, int64_t a_line, const Word* b,
-                    int64_t b_line, float* c, bool accumulate) {
+void product_of_blocks(int64_t a_lines, int64_t b_lines, int64_t blocks, const TileLines& a, const Word* b,
+                       int64_t b_line, float* c, bool accumulate) {
   _tile_loadconfig(&kConfig);
   const int64_t c_line = b_lines * kTileWords;
   for (int64_t column = 0; column < b_lines; column += 2, b += 2 * b_line)
     for (int64_t row = 0; row < a_lines; row += 2) {
       const bool two_rows = row + 1 < a_lines, two_columns = column + 1 < b_lines;
-      const auto run = two_rows ? (two_columns ? packed_tiles<Blocks, 2, 2> : packed_tiles<Blocks, 2, 1>)
-                                : (two_columns ? packed_tiles<Blocks, 1, 2> : packed_tiles<Blocks, 1, 1>);
-      run(blocks, a + row * a_line, a_line, b, b_line, c + row * c_line + column * kTileWords, c_line, accumulate);
+      const auto run = two_rows ? (two_columns ? sums_of_blocks<Blocks, 2, 2> : sums_of_blocks<Blocks, 2, 1>)
+                                : (two_columns ? sums_of_blocks<Blocks, 1, 2> : sums_of_blocks<Blocks, 1, 1>);
+      run(blocks, {a.words + row * a.line, a.row, a.block, a.line}, b, b_line, c + row * c_line + column * kTileWords,
+          c_line, accumulate);
     }
   _tile_release();
 }

@@ -9,7 +9,10 @@ namespace {
 
 static_assert(Panels::kRows % (2 * kTileLines) == 0 && TileOperands::kPanel % kTileLines == 0);
 
-constexpr int64_t kTaskLines = 64;         // rows of `a` that a task packs
+constexpr int64_t kTaskLines = 64;  // rows of `a` that a task packs
+// A bf16 operand `a` that needs no padding is packed only for a result that is wide enough. Packing reads and writes
+// `a` once; tiles of rows that lie far apart are slower to load, which counts once for each panel.
+constexpr int64_t kWideEnough = 1024;
 constexpr int64_t kPassWords = 8'000'000;  // of the packed `a` in a pass, if there are several
 
 int64_t blocks_along(int64_t k) {
@@ -36,6 +39,7 @@ TileOperands::TileOperands(const MatrixProduct& p, const BlockOps& ops, bool sec
       block_words_(ops_->pieces * kTileWords),
       pass_depth_(second ? blocks_along(p.k2) : pass_depth(p, ops_->pieces)),
       blocks_(pass_depth_),
+      a_as_it_is_(ops_->pieces == 1 && !a_.turned && n_ < kWideEnough && m_ % kTileLines == 0 && k_ % kTileDepth == 0),
       packed_a_(workspace) {
   workspace += a_words(p, ops_->pieces, second);
 }
@@ -55,7 +59,7 @@ void TileOperands::begin_pass(int64_t pass) {
 }
 
 int64_t TileOperands::pack_tasks() const {
-  return quotient_up(m_, kTaskLines);
+  return a_as_it_is_ ? 0 : quotient_up(m_, kTaskLines);
 }
 
 // Packs the lines [line, line + lines) and the blocks [first, first + count) of an operand, in the order in which the
@@ -82,14 +86,24 @@ void TileOperands::pack_a(int64_t task) const {
        line_words);
 }
 
+// Returns `a` from this row and this block of the pass on. `row` is a multiple of kTileLines.
+TileLines TileOperands::lines_of_a(int64_t row, int64_t block) const {
+  if (a_as_it_is_) {
+    const int64_t row_words = k_ / 2, block_words = kTileDepth / 2;
+    return {static_cast<const Word*>(a_.data) + row * row_words + (first_ + block) * block_words, row_words,
+            block_words, kTileLines * row_words};
+  }
+  const int64_t line = blocks_ * block_words_;
+  return {packed_a_ + row / kTileLines * line + block * block_words_, kTileDepth / 2, block_words_, line};
+}
+
 void TileOperands::multiply(const Panel& panel, Word* slice, float* sums, bool accumulate) const {
   const int64_t slice_depth = kTiles / ops_->pieces;
   for (int64_t from = 0; from < blocks_; from += slice_depth) {
     const int64_t depth = std::min(slice_depth, blocks_ - from), line = depth * block_words_;
     pack(b_, false, panel.column, panel.columns, from, depth, slice, line);
-    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, depth,
-                  packed_a_ + (panel.row / kTileLines * blocks_ + from) * block_words_, blocks_ * block_words_, slice,
-                  line, sums, accumulate || from > 0);
+    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, depth, lines_of_a(panel.row, from),
+                  slice, line, sums, accumulate || from > 0);
   }
 }
 

@@ -35,6 +35,7 @@ class TileOperands {
   void multiply(const Panel& panel, Word* slice, float* sums, bool accumulate) const;
 
  private:
+  TileLines lines_of_a(int64_t row, int64_t block) const;
   void pack(const ProductOperand& operand, bool left, int64_t line, int64_t lines, int64_t first, int64_t count,
             Word* to, int64_t line_words) const;
 
@@ -44,6 +45,7 @@ class TileOperands {
   int64_t block_words_;         // words of a packed block
   int64_t pass_depth_;          // blocks along k of a pass
   int64_t first_ = 0, blocks_;  // of this pass: the first block along k, and the number of blocks
+  bool a_as_it_is_;             // `a` is not packed; the product reads the operand itself
   Word* packed_a_;
 };
 
