@@ -42,11 +42,11 @@ struct TileOps {
   // up blocks are 0.
   void (*pack)(const void* from, DType dtype, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
                Word* to, int64_t to_line);
-  // Computes c = (accumulate ? c : 0) + a * b, where c is a_lines x b_lines tiles of 16 x 16 floats, stored one after
-  // the other. Both operands are `blocks` blocks deep. From one line of packed blocks of b to the next are b_line
-  // words.
+  // Computes c = (accumulate ? c : 0) + a * b, where c has 16 * a_lines rows and 16 * b_lines columns. Both operands
+  // are `blocks` blocks deep. From one line of packed blocks of b to the next are b_line words, and from one row of c
+  // to the next c_row floats.
   void (*product)(int64_t a_lines, int64_t b_lines, int64_t blocks, const TileLines& a, const Word* b, int64_t b_line,
-                  float* c, bool accumulate);
+                  float* c, int64_t c_row, bool accumulate);
 };
 
 }  // namespace fettle::cpu

@@ -67,29 +67,28 @@ inline void load_b(const Word* from, int64_t b_line) {
   if constexpr (kColumns == 2) _tile_loadd(7, from + b_line, kTile * 4);
 }
 
-// Computes kRows x kColumns tiles of c. From one row of tiles to the next are c_line floats.
+// Computes kRows x kColumns tiles of c, whose rows lie c_row floats apart.
 template <typename Blocks, int kRows, int kColumns>
-void sums_of_blocks(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line, float* c, int64_t c_line,
+void sums_of_blocks(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line, float* c, int64_t c_row,
                     bool accumulate) {
-  load_sums<kRows, kColumns>(c, kTileWords, c_line, kTile * 4, accumulate);
+  load_sums<kRows, kColumns>(c, kTile, kTile * c_row, c_row * 4, accumulate);
   Blocks::template multiply<kRows, kColumns>(blocks, a, b, b_line);
-  store_sums<kRows, kColumns>(c, kTileWords, c_line, kTile * 4);
+  store_sums<kRows, kColumns>(c, kTile, kTile * c_row, c_row * 4);
 }
 
 // Computes TileOps::product, two lines of a by two lines of b at a time. The two lines of b stay in the L1 cache.
 // Blocks::multiply adds the products of several blocks along k to the sums.
 template <typename Blocks>
 void product_of_blocks(int64_t a_lines, int64_t b_lines, int64_t blocks, const TileLines& a, const Word* b,
-                       int64_t b_line, float* c, bool accumulate) {
+                       int64_t b_line, float* c, int64_t c_row, bool accumulate) {
   _tile_loadconfig(&kConfig);
-  const int64_t c_line = b_lines * kTileWords;
   for (int64_t column = 0; column < b_lines; column += 2, b += 2 * b_line)
     for (int64_t row = 0; row < a_lines; row += 2) {
       const bool two_rows = row + 1 < a_lines, two_columns = column + 1 < b_lines;
       const auto run = two_rows ? (two_columns ? sums_of_blocks<Blocks, 2, 2> : sums_of_blocks<Blocks, 2, 1>)
                                 : (two_columns ? sums_of_blocks<Blocks, 1, 2> : sums_of_blocks<Blocks, 1, 1>);
-      run(blocks, {a.words + row * a.line, a.row, a.block, a.line}, b, b_line, c + row * c_line + column * kTileWords,
-          c_line, accumulate);
+      run(blocks, {a.words + row * a.line, a.row, a.block, a.line}, b, b_line, c + kTile * (row * c_row + column),
+          c_row, accumulate);
     }
   _tile_release();
 }

@@ -46,22 +46,20 @@ void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> 
 // Like the function above, for tiles. Adds to the panel if `add` is true.
 void multiply_panel(const MatrixProduct& product, std::span<const TileOperands> operands, const BlockOps& ops,
                     const Panel& panel, bool add, void* c) {
-  constexpr int64_t kTile = kTileLines;
-  Word* const slice = thread_words(TileOperands::kSliceWords + Panels::kRows * TileOperands::kPanel);
-  float* sums = &slice[TileOperands::kSliceWords].f32;
-  for (const TileOperands& each : operands) each.multiply(panel, slice, sums, &each != operands.data());
-  float scales[kTile];
-  std::fill_n(scales, kTile, product.scale);
-  for (int64_t row = 0; row < panel.rows; row += kTile)
-    for (int64_t column = 0; column < panel.columns; column += kTile, sums += kTile * kTile) {
-      const int64_t rows = std::min(kTile, panel.rows - row), columns = std::min(kTile, panel.columns - column);
-      void* const to = at(c, product.result, (panel.row + row) * product.n + panel.column + column);
-      if (add)
-        for (int64_t r = 0; r < rows; ++r) ops.add(sums + r * kTile, columns, static_cast<float*>(to) + r * product.n);
-      else
-        ops.store_rows(sums, kTile, product.scale == 1 ? nullptr : scales, rows, columns, product.result, product.n,
-                       to);
-    }
+  constexpr int64_t kRow = TileOperands::kPanel + 16;  // so that the rows of a tile use different sets of the cache
+  Word* const slice = thread_words(TileOperands::kSliceWords + Panels::kRows * kRow);
+  float* const sums = &slice[TileOperands::kSliceWords].f32;
+  for (const TileOperands& each : operands) each.multiply(panel, slice, sums, kRow, &each != operands.data());
+  void* const result = at(c, product.result, panel.row * product.n + panel.column);
+  if (add) {
+    for (int64_t r = 0; r < panel.rows; ++r)
+      ops.add(sums + r * kRow, panel.columns, static_cast<float*>(result) + r * product.n);
+  } else {
+    float scales[Panels::kRows];
+    std::fill_n(scales, panel.rows, product.scale);
+    ops.store_rows(sums, kRow, product.scale == 1 ? nullptr : scales, panel.rows, panel.columns, product.result,
+                   product.n, result);
+  }
 }
 
 // Packs `a` of all operands.

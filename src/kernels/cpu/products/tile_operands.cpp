@@ -97,13 +97,13 @@ TileLines TileOperands::lines_of_a(int64_t row, int64_t block) const {
   return {packed_a_ + row / kTileLines * line + block * block_words_, kTileDepth / 2, block_words_, line};
 }
 
-void TileOperands::multiply(const Panel& panel, Word* slice, float* sums, bool accumulate) const {
+void TileOperands::multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const {
   const int64_t slice_depth = kTiles / ops_->pieces;
   for (int64_t from = 0; from < blocks_; from += slice_depth) {
     const int64_t depth = std::min(slice_depth, blocks_ - from), line = depth * block_words_;
     pack(b_, false, panel.column, panel.columns, from, depth, slice, line);
     ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, depth, lines_of_a(panel.row, from),
-                  slice, line, sums, accumulate || from > 0);
+                  slice, line, sums, sum_row, accumulate || from > 0);
   }
 }
 

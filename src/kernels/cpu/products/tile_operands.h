@@ -10,7 +10,7 @@
 
 namespace fettle::cpu {
 
-// Like WordOperands, but the sums of a panel are tiles, and `a` may be packed in several passes over k, so that the
+// Like WordOperands, but `a` may be packed in several passes over k, so that the
 // packed `a` takes at most 32 MB or a few blocks for each row.
 class TileOperands {
  public:
@@ -30,9 +30,8 @@ class TileOperands {
   int64_t row_step() const { return 2 * kTileLines; }
   int64_t pack_tasks() const;
   void pack_a(int64_t task) const;
-  // Like WordOperands::multiply. The sums are tiles of 16 x 16 floats, whatever rows and columns the panel has; the
-  // tiles of the same rows are neighbours.
-  void multiply(const Panel& panel, Word* slice, float* sums, bool accumulate) const;
+  // Like WordOperands::multiply, but also the panel's rows are filled up to a multiple of kTileLines.
+  void multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const;
 
  private:
   TileLines lines_of_a(int64_t row, int64_t block) const;
