@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "base/arrays/trial_numbers.h"
@@ -37,14 +39,16 @@ struct Case {
   DType a, b;
 };
 
+// The result has the dtype of a, or `result`.
 HostArray run(const Case& c, const HostArray& a, const HostArray& b, const BlockOps* ops, const ParallelFor& parallel,
-              int64_t threads = 2) {
+              int64_t threads = 2, std::optional<DType> result = {}) {
+  const DType dtype = result.value_or(c.a);
   const MatrixProduct p{.m = c.m,
                         .n = c.n,
                         .k = c.k,
                         .a = {a.data(), c.a, c.a_turned},
                         .b = {b.data(), c.b, c.b_turned},
-                        .result = c.a,
+                        .result = dtype,
                         .ops = ops,
                         .threads = threads};
   const int64_t bytes = product_workspace(p);
@@ -54,11 +58,11 @@ HostArray run(const Case& c, const HostArray& a, const HostArray& b, const Block
   std::vector<uint8_t> scratch(bytes + kFence + 64, 0xab);
   const auto start = reinterpret_cast<uintptr_t>(scratch.data());
   uint8_t* const workspace = scratch.data() + ((start + 63) / 64 * 64 - start);
-  HostArray out(Shape{c.a, {c.m * c.n + kFence}});
+  HostArray out(Shape{dtype, {c.m * c.n + kFence}});
   std::fill_n(reinterpret_cast<uint8_t*>(out.data()), out.shape().bytes(), uint8_t{0xab});
   multiply(p, out.data(), workspace, parallel);
   for (int64_t i = 0; i < kFence; ++i) EXPECT_EQ(workspace[bytes + i], 0xab) << i;
-  const auto* behind = reinterpret_cast<const uint8_t*>(out.data()) + c.m * c.n * byte_size(c.a);
+  const auto* behind = reinterpret_cast<const uint8_t*>(out.data()) + c.m * c.n * byte_size(dtype);
   for (int64_t i = 0; i < kFence; ++i) EXPECT_EQ(behind[i], 0xab) << i;
   return out;
 }
@@ -74,11 +78,11 @@ std::vector<double> expected(const Case& c, const HostArray& a, const HostArray&
 }
 
 TEST(CpuProduct, IsTheSumOfProducts) {
-  constexpr std::array kSizes{std::array<int64_t, 3>{1, 1, 1},       std::array<int64_t, 3>{7, 83, 51},
-                              std::array<int64_t, 3>{50, 8, 96},     std::array<int64_t, 3>{127, 130, 17},
-                              std::array<int64_t, 3>{13, 64, 531},   std::array<int64_t, 3>{65, 83, 70},
-                              std::array<int64_t, 3>{112, 275, 230}, std::array<int64_t, 3>{128, 130, 96},
-                              std::array<int64_t, 3>{64, 1037, 64}};
+  constexpr std::array kSizes{
+      std::array<int64_t, 3>{1, 1, 1},       std::array<int64_t, 3>{7, 83, 51},    std::array<int64_t, 3>{50, 8, 96},
+      std::array<int64_t, 3>{127, 130, 17},  std::array<int64_t, 3>{13, 64, 531},  std::array<int64_t, 3>{65, 83, 70},
+      std::array<int64_t, 3>{112, 275, 230}, std::array<int64_t, 3>{128, 130, 96}, std::array<int64_t, 3>{64, 1037, 64},
+      std::array<int64_t, 3>{96, 70, 1216},  std::array<int64_t, 3>{70, 70, 1210}};
   uint32_t seed = 1;
   for (const DType a_type : {DType::kF32, DType::kBF16})
     for (const DType b_type : {DType::kF32, DType::kBF16})
@@ -91,10 +95,11 @@ TEST(CpuProduct, IsTheSumOfProducts) {
             for (const BlockOps* ops : usable_block_ops(a_type == b_type ? a_type : DType::kF32)) {
               SCOPED_TRACE(testing::Message() << ops->name << ' ' << m << 'x' << n << 'x' << k << ' ' << a_turned
                                               << b_turned << ' ' << stablehlo_name(a_type) << stablehlo_name(b_type));
-              const HostArray got = run(c, a, b, ops, kInTurn);
-              std::vector<double> values = doubles(got);
-              values.resize(wanted.size());
-              EXPECT_LT(relative_distance(values, wanted), a_type == DType::kF32 ? 1e-6 : 4e-3);
+              for (const DType result : std::set{a_type, DType::kF32}) {
+                std::vector<double> values = doubles(run(c, a, b, ops, kInTurn, 2, result));
+                values.resize(wanted.size());
+                EXPECT_LT(relative_distance(values, wanted), result == DType::kF32 ? 1e-6 : 4e-3);
+              }
             }
           }
 }
@@ -125,8 +130,8 @@ TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
   uint32_t seed = 200;
   for (const DType dtype : {DType::kF32, DType::kBF16})
     for (const auto& [turned, k] :
-         {std::pair{false, 37}, std::pair{true, 37}, std::pair{false, 67}, std::pair{true, 67}}) {
-      const Case c{1201, 330, k, turned, turned, dtype, dtype};
+         {std::pair{false, 37}, std::pair{true, 37}, std::pair{false, 67}, std::pair{true, 67}, std::pair{false, 96}}) {
+      const Case c{k == 96 ? 1200 : 1201, 330, k, turned, turned, dtype, dtype};
       const HostArray a = trial_numbers({dtype, {c.m * c.k}}, ++seed), b = trial_numbers({dtype, {c.k * c.n}}, ++seed);
       const std::vector<double> wanted = expected(c, a, b);
       for (const BlockOps* ops : usable_block_ops(dtype)) {
@@ -148,7 +153,7 @@ template <int64_t kM, int64_t kN, int64_t kK>
 void check_second_product() {
   uint32_t seed = 100;
   for (const DType dtype : {DType::kF32, DType::kBF16})
-    for (const int64_t k2 : {1, 5, 8, 40})
+    for (const int64_t k2 : {1, 5, 8, 40, 64})
       for (const bool turned : {false, true})
         for (const BlockOps* ops : usable_block_ops(dtype)) {
           SCOPED_TRACE(testing::Message() << ops->name << ' ' << k2 << ' ' << turned << ' ' << stablehlo_name(dtype));
@@ -179,6 +184,7 @@ void check_second_product() {
 TEST(CpuProduct, AddsASecondProductAndScales) {
   check_second_product<37, 83, 51>();
   check_second_product<67, 83, 70>();
+  check_second_product<80, 83, 96>();
 }
 
 // The pieces of a large `a` are packed in two passes over k. The last pass also adds the second product.
@@ -252,17 +258,18 @@ TEST(CpuProduct, F32IsAsExactWithTilesAsWithVectors) {
 // No table loses a number that is not finite.
 TEST(CpuProduct, WhatIsNotFiniteStaysSo) {
   constexpr int64_t kSize = 96;
-  const Case c{kSize, kSize, kSize, false, true, DType::kF32, DType::kF32};
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const BlockOps* ops : usable_block_ops(DType::kF32))
-    for (const float bad : {infinity, -infinity, std::nanf(""), -std::nanf(""), std::bit_cast<float>(0x7fffffffU)}) {
-      const HostArray b = trial_numbers({DType::kF32, {kSize * kSize}}, 2);
-      HostArray a = trial_numbers({DType::kF32, {kSize * kSize}}, 1);
-      a.as<float>()[5 * kSize + 7] = bad;
-      const std::vector<double> got = doubles(run(c, a, b, ops, kInTurn));
-      for (int64_t i = 0; i < kSize * kSize; ++i)
-        EXPECT_EQ(std::isfinite(got[i]), i / kSize != 5) << ops->name << ' ' << bad << ' ' << i;
-    }
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const BlockOps* ops : usable_block_ops(dtype))
+      for (const float bad : {infinity, -infinity, std::nanf(""), -std::nanf(""), std::bit_cast<float>(0x7fffffffU)}) {
+        const Case c{kSize, kSize, kSize, false, true, dtype, dtype};
+        const HostArray b = trial_numbers({dtype, {kSize * kSize}}, 2);
+        HostArray a = trial_numbers({DType::kF32, {kSize * kSize}}, 1);
+        a.as<float>()[5 * kSize + 7] = bad;
+        const std::vector<double> got = doubles(run(c, a.to(dtype), b, ops, kInTurn));
+        for (int64_t i = 0; i < kSize * kSize; ++i)
+          EXPECT_EQ(std::isfinite(got[i]), i / kSize != 5) << ops->name << ' ' << bad << ' ' << i;
+      }
 }
 
 // Scratch memory with a fence behind it, to which nothing may write.

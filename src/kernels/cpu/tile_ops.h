@@ -27,9 +27,10 @@ union Word;
 // words; a word has the pieces of two elements.
 inline constexpr int64_t kTileLines = 16, kTileDepth = 32, kTileWords = 16 * 16;
 
-// The left operand of TileOps::product: lines of blocks. Distances in words from one row of a tile to the next, from
-// one block to the next along k, and from one line of blocks to the next. If there is one piece, rows may lie anywhere.
-struct TileLines {
+// The left operand of TileOps::product. The numbers are distances in words: from one row of a tile to the next, from
+// one block to the next along k, and from one line of blocks to the next. With one piece, a word has two neighbours
+// along k, so the operand may also be an array that is not packed.
+struct LeftTiles {
   const Word* words;
   int64_t row, block, line;
 };
@@ -45,7 +46,7 @@ struct TileOps {
   // Computes c = (accumulate ? c : 0) + a * b, where c has 16 * a_lines rows and 16 * b_lines columns. Both operands
   // are `blocks` blocks deep. From one line of packed blocks of b to the next are b_line words, and from one row of c
   // to the next c_row floats.
-  void (*product)(int64_t a_lines, int64_t b_lines, int64_t blocks, const TileLines& a, const Word* b, int64_t b_line,
+  void (*product)(int64_t a_lines, int64_t b_lines, int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line,
                   float* c, int64_t c_row, bool accumulate);
 };
 

@@ -58,6 +58,7 @@ void turned_tile_rows(int64_t n, int64_t k, const Word* a, int64_t a_row, const 
 #pragma GCC unroll 16
         for (int j = 0; j < kLanes; ++j) store(turned + (r + j) * kTurnedWords + i, block[j]);
       }
+    asm volatile("" ::: "memory");  // GCC 12 does not know that loading tiles reads memory
     tile_rows<kRows>(n, words, turned, kTurnedWords, b + first * b_row, b_row, c, c_row, accumulate || first > 0);
   }
 }
@@ -95,9 +96,9 @@ void pack_lines(const uint16_t* from, int64_t stride, Word* to) {
 }
 
 // Packs two neighbouring whole blocks whose lines are stored across: a stored row has an element of each of 32 lines,
-// and fills a line of the cache. The second block begins `to_line` words after the first.
+// and fills a line of the cache.
 template <bool kLeft>
-void pack_across_lines(const uint16_t* from, int64_t stride, Word* to, int64_t to_line) {
+void pack_across_lines(const uint16_t* from, int64_t stride, Word* first, Word* second) {
   typedef uint16_t Halves __attribute__((vector_size(kBytes)));
   Halves places[2];
   for (int i = 0; i < 2 * kLanes; ++i)
@@ -112,7 +113,7 @@ void pack_across_lines(const uint16_t* from, int64_t stride, Word* to, int64_t t
   for (int block = 0; block < 2; ++block) {
     if constexpr (kLeft) turn(words[block]);
 #pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) store(to + block * to_line + i * kTile, words[block][i]);
+    for (int i = 0; i < kLanes; ++i) store((block == 0 ? first : second) + i * kTile, words[block][i]);
   }
 }
 
@@ -123,7 +124,7 @@ void pack_two(const uint16_t* from, int64_t stride, int64_t lines, int64_t depth
                     kWidth = kAlong ? kTileDepth : kLines;
   alignas(64) uint16_t copy[kLines * kTileDepth];
   alignas(64) Word unused[kTileWords];
-  if (lines < kLines || depth < kTileDepth) {
+  if ((kAlong ? lines % kTileLines != 0 : lines < kLines) || depth < kTileDepth) {
     for (int64_t i = 0; i < kStored * kWidth; ++i) copy[i] = 0;
     for (int64_t r = 0; r < (kAlong ? lines : depth); ++r)
       for (int64_t i = 0; i < (kAlong ? depth : lines); ++i) copy[r * kWidth + i] = from[r * stride + i];
@@ -134,7 +135,7 @@ void pack_two(const uint16_t* from, int64_t stride, int64_t lines, int64_t depth
     pack_lines<kLeft>(from, stride, to);
     if (lines > kTileLines) pack_lines<kLeft>(from + kTileLines * stride, stride, to + to_line);
   } else {
-    pack_across_lines<kLeft>(from, stride, to, lines > kTileLines ? to_line : unused - to);
+    pack_across_lines<kLeft>(from, stride, to, lines > kTileLines ? to + to_line : unused);
   }
 }
 
@@ -150,7 +151,7 @@ void pack_blocks(const void* from, DType, int64_t stride, bool along, int64_t li
 
 struct Blocks {
   template <int kRows, int kColumns>
-  static void multiply(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line) {
+  static void multiply(int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line) {
     for (int64_t i = 0; i < blocks; ++i) {
       load_a<kRows>(a, a.words + i * a.block);
       load_b<kColumns>(b + i * kTileWords, b_line);

@@ -74,7 +74,7 @@ void pack_blocks(const void* from, DType dtype, int64_t stride, bool along, int6
 // Computes the six products of pieces for each block.
 struct Blocks {
   template <int kRows, int kColumns>
-  static void multiply(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line) {
+  static void multiply(int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line) {
     for (int64_t i = 0; i < blocks; ++i, b += kBlockWords) {
       const auto a_piece = [&](int piece) { load_a<kRows>(a, a.words + i * a.block + piece * kTileWords); };
       const auto b_piece = [&](int piece) { load_b<kColumns>(b + piece * kTileWords, b_line); };

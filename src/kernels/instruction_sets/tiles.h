@@ -11,7 +11,7 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kTile = 16;  // rows of a tile, and words of a row
+constexpr int64_t kTile = kTileLines;  // rows of a tile, and words of a row
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -56,7 +56,7 @@ inline void multiply_tiles() {
 
 // Loads the tiles that multiply_tiles() multiplies.
 template <int kRows>
-inline void load_a(const TileLines& a, const Word* from) {
+inline void load_a(const LeftTiles& a, const Word* from) {
   _tile_loadd(4, from, a.row * 4);
   if constexpr (kRows == 2) _tile_loadd(5, from + a.line, a.row * 4);
 }
@@ -69,7 +69,7 @@ inline void load_b(const Word* from, int64_t b_line) {
 
 // Computes kRows x kColumns tiles of c, whose rows lie c_row floats apart.
 template <typename Blocks, int kRows, int kColumns>
-void sums_of_blocks(int64_t blocks, const TileLines& a, const Word* b, int64_t b_line, float* c, int64_t c_row,
+void sums_of_blocks(int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line, float* c, int64_t c_row,
                     bool accumulate) {
   load_sums<kRows, kColumns>(c, kTile, kTile * c_row, c_row * 4, accumulate);
   Blocks::template multiply<kRows, kColumns>(blocks, a, b, b_line);
@@ -79,7 +79,7 @@ void sums_of_blocks(int64_t blocks, const TileLines& a, const Word* b, int64_t b
 // Computes TileOps::product, two lines of a by two lines of b at a time. The two lines of b stay in the L1 cache.
 // Blocks::multiply adds the products of several blocks along k to the sums.
 template <typename Blocks>
-void product_of_blocks(int64_t a_lines, int64_t b_lines, int64_t blocks, const TileLines& a, const Word* b,
+void product_of_blocks(int64_t a_lines, int64_t b_lines, int64_t blocks, const LeftTiles& a, const Word* b,
                        int64_t b_line, float* c, int64_t c_row, bool accumulate) {
   _tile_loadconfig(&kConfig);
   for (int64_t column = 0; column < b_lines; column += 2, b += 2 * b_line)

@@ -19,10 +19,10 @@ constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product tak
 // A product of few rows reads each weight from memory and uses it only few times, so fewer multiplications take as
 // long.
 constexpr int64_t kSmallOfFewRows = 200'000;
-constexpr int64_t kFewRows = 16;  // a product with at most so many rows does not pack `b`, if `b` is turned
+constexpr int64_t kFewRows = 16;     // a product with at most so many rows does not pack `b`, if `b` is turned
+constexpr int64_t kFewColumns = 64;  // columns of a task of such a product
 // A product with fewer rows, columns or terms takes less time than packing its operands as tiles.
 constexpr int64_t kFewestForTiles = 64;
-constexpr int64_t kFewColumns = 64;  // columns of a task of such a product
 
 // Computes a panel of c. The sums are in f32. They are added up in the result itself if it is f32 and not wide, has no
 // scale, and the panel's columns fill whole vectors; else in scratch memory.
@@ -72,8 +72,8 @@ void pack_all(std::span<const Operands> operands, const ParallelFor& parallel) {
   parallel(count, [&](int64_t task) { task < first ? operands[0].pack_a(task) : operands[1].pack_a(task - first); });
 }
 
-void multiply_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
-                    const ParallelFor& parallel) {
+void multiply_by_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
+                       const ParallelFor& parallel) {
   auto* free = static_cast<Word*>(workspace);
   const std::array all{WordOperands(p, ops, false, free), WordOperands(p, ops, true, free)};
   const std::span<const WordOperands> operands(all.data(), p.k2 > 0 ? 2 : 1);
@@ -82,8 +82,8 @@ void multiply_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* 
   parallel(panels.count(), [&](int64_t i) { multiply_panel(p, operands, ops, panels.at(i), c); });
 }
 
-void multiply_tiles(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
-                    const ParallelFor& parallel) {
+void multiply_by_tiles(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
+                       const ParallelFor& parallel) {
   auto* free = static_cast<Word*>(workspace);
   std::array all{TileOperands(p, ops, false, free), TileOperands(p, ops, true, free)};
   const Panels panels(p.m, p.n, TileOperands::kPanel, all[0].row_step(), p.threads);
@@ -105,7 +105,11 @@ bool is_narrow(const MatrixProduct& p) {
   return narrow(p.a, p.b) && (p.k2 == 0 || narrow(p.a2, p.b2));
 }
 
-// Returns true if tables that have TileOps use them for this product.
+// Returns TileOps::pieces of the tables that may compute this product with tiles.
+int64_t pieces_of(const MatrixProduct& p) {
+  return is_narrow(p) ? 1 : 3;
+}
+
 bool may_use_tiles(const MatrixProduct& p) {
   return std::min({p.m, p.n, p.k}) >= kFewestForTiles;
 }
@@ -136,7 +140,7 @@ int64_t product_workspace(const MatrixProduct& product) {
   };
   int64_t all = words(product.a, product.k) + words(product.a2, product.k2);
   if (may_use_tiles(product)) {
-    const int64_t pieces = is_narrow(product) ? 1 : 3;
+    const int64_t pieces = pieces_of(product);
     all = std::max(all, TileOperands::a_words(product, pieces, false) + TileOperands::a_words(product, pieces, true));
   }
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
@@ -153,7 +157,8 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     return parallel(quotient_up(p.n, kFewColumns), [&](int64_t i) {
       multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
     });
-  (ops.tiles != nullptr && may_use_tiles(p) ? multiply_tiles : multiply_words)(p, ops, c, workspace, parallel);
+  const bool tiles = ops.tiles != nullptr && ops.tiles->pieces == pieces_of(p) && may_use_tiles(p);
+  (tiles ? multiply_by_tiles : multiply_by_words)(p, ops, c, workspace, parallel);
 }
 
 }  // namespace fettle::cpu

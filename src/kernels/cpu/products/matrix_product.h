@@ -1,11 +1,11 @@
 // Defines matrix products on the CPU: c = scale * (a * b + a2 * b2). Each operand is stored row by row, or transposed
 // ("turned").
 //
-// The columns of b are divided into panels that are a few vectors wide. A thread packs a slice of a panel and
-// multiplies the rows of its task by the slice while the slice is in the cache. If there are only few rows, as when one
-// token is generated, nothing is packed: each stored row of the weight is multiplied by all rows. With AMX, large
-// products of f32 are computed from pieces of bf16 (kernels/cpu/tile_ops.h). Elements are rounded at most once, when c
-// is stored. Each element is summed in a fixed order, which does not depend on the number of threads.
+// The columns of b are divided into panels that are some vectors wide. A thread packs a slice of a panel and multiplies
+// the rows of its task by the slice while the slice is in the cache. If there are only few rows, as when one token is
+// generated, nothing is packed: each stored row of the weight is multiplied by all rows. With AMX, large products are
+// computed with tiles; f32 is split into pieces of bf16 (kernels/cpu/tile_ops.h). Elements are rounded at most once,
+// when c is stored. Each element is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -19,9 +19,10 @@ int64_t blocks_along(int64_t k) {
   return quotient_up(k, kTileDepth);
 }
 
-// Returns the number of blocks along k of a pass. Later passes add to the result, so it must be f32, without a scale.
+// Returns the number of blocks along k of a pass. Later passes add to the result, so it must be f32, without a scale. A
+// packed `a` of bf16 takes less memory than product_workspace() reserves anyway.
 int64_t pass_depth(const MatrixProduct& p, int64_t pieces) {
-  if (p.result != DType::kF32 || p.scale != 1) return blocks_along(p.k);
+  if (pieces == 1 || p.result != DType::kF32 || p.scale != 1) return blocks_along(p.k);
   const int64_t tiles = kPassWords / (quotient_up(p.m, kTileLines) * kTileWords);  // of a line
   return std::min(blocks_along(p.k),
                   std::max<int64_t>(1, tiles / TileOperands::kTiles) * (TileOperands::kTiles / pieces));
@@ -87,7 +88,7 @@ void TileOperands::pack_a(int64_t task) const {
 }
 
 // Returns `a` from this row and this block of the pass on. `row` is a multiple of kTileLines.
-TileLines TileOperands::lines_of_a(int64_t row, int64_t block) const {
+LeftTiles TileOperands::left_tiles(int64_t row, int64_t block) const {
   if (a_as_it_is_) {
     const int64_t row_words = k_ / 2, block_words = kTileDepth / 2;
     return {static_cast<const Word*>(a_.data) + row * row_words + (first_ + block) * block_words, row_words,
@@ -102,7 +103,7 @@ void TileOperands::multiply(const Panel& panel, Word* slice, float* sums, int64_
   for (int64_t from = 0; from < blocks_; from += slice_depth) {
     const int64_t depth = std::min(slice_depth, blocks_ - from), line = depth * block_words_;
     pack(b_, false, panel.column, panel.columns, from, depth, slice, line);
-    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, depth, lines_of_a(panel.row, from),
+    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, depth, left_tiles(panel.row, from),
                   slice, line, sums, sum_row, accumulate || from > 0);
   }
 }

@@ -10,8 +10,8 @@
 
 namespace fettle::cpu {
 
-// Like WordOperands, but `a` may be packed in several passes over k, so that the
-// packed `a` takes at most 32 MB or a few blocks for each row.
+// Like WordOperands, but panels are wider. With three pieces, `a` may be packed in several passes over k, so that the
+// packed `a` takes at most 32 MB or a few blocks for each row. With one piece, `a` may be read as it is.
 class TileOperands {
  public:
   // Panels are wider than those of WordOperands: the product needs less time, and the packed `a` is read once for each
@@ -34,7 +34,7 @@ class TileOperands {
   void multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const;
 
  private:
-  TileLines lines_of_a(int64_t row, int64_t block) const;
+  LeftTiles left_tiles(int64_t row, int64_t block) const;
   void pack(const ProductOperand& operand, bool left, int64_t line, int64_t lines, int64_t first, int64_t count,
             Word* to, int64_t line_words) const;
 
