@@ -98,9 +98,10 @@ Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const S
   for (size_t q = 0; q < set.questions.size(); ++q) {
     const Question& question = set.questions[q];
     right += largest(likely[q]) == question.answer ? 1 : 0;
+    if (!by_length) continue;
     std::vector<double> normed = likely[q];
     for (size_t i = 0; i < normed.size(); ++i) normed[i] /= static_cast<double>(count_characters(question.choices[i]));
-    right_norm += by_length && largest(normed) == question.answer ? 1 : 0;
+    right_norm += largest(normed) == question.answer ? 1 : 0;
   }
   const auto count = static_cast<double>(set.questions.size());
   Measured out{{{"accuracy", 100 * right / count}}, static_cast<int64_t>(set.questions.size()), {}};

@@ -83,11 +83,8 @@ struct Evaluator::RowLosses : ProgramRows {};
 Evaluator::RowLosses Evaluator::rows(TrainState& state, const Batch& batch) {
   const std::pair key(batch.shape.lines, batch.shape.length);
   auto program = programs_.find(key);
-  if (program == programs_.end()) {
-    const Program built = candidates_.empty() ? build_eval_step(run_, batch.shape)
-                                              : build_next_token_step(run_, batch.shape, candidates_);
-    program = programs_.emplace(key, devices_.compile(built)).first;
-  }
+  if (program == programs_.end())
+    program = programs_.emplace(key, devices_.compile(build_eval_step(run_, batch.shape, candidates_))).first;
   return {run_rows(devices_, run_, program->second, state, batch)};
 }
 

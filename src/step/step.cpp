@@ -262,28 +262,23 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   return program;
 }
 
-Program build_eval_step(const Run& run, const BatchShape& shape) {
+Program build_eval_step(const Run& run, const BatchShape& shape, const std::vector<int32_t>& candidates) {
   Program program(run.sharding.mesh(), choose_among(run.target.kernels));
   BuildScope scope(program.block());
   const Models models = add_models(program, run, add_weight_inputs(program, run));
   const BatchInputs batch = add_batch(program, run, shape, BatchExtent::kMicroBatch);
+  if (!candidates.empty()) {
+    internal_check(run.stage->head == Head::kTokens, "build_eval_step: stage {} has no candidates", run.stage->name);
+    program.output("tokens", trained_by_sequence(batch));
+    program.output("logits", next_token_logits(run, models, batch, candidates));
+    return program;
+  }
   const BatchLoss loss = row_losses(run, models, batch);
   program.output("loss", loss.losses_R);
   program.output("tokens", loss.counts_R);
   if (loss.correct_R) program.output("correct", loss.correct_R);
   if (loss.metrics) program.output("metrics", loss.metrics);
   if (loss.logits_SK) program.output("logits", loss.logits_SK);
-  return program;
-}
-
-Program build_next_token_step(const Run& run, const BatchShape& shape, const std::vector<int32_t>& candidates) {
-  internal_check(run.stage->head == Head::kTokens, "build_next_token_step: stage {} has no tokens", run.stage->name);
-  Program program(run.sharding.mesh(), choose_among(run.target.kernels));
-  BuildScope scope(program.block());
-  const Models models = add_models(program, run, add_weight_inputs(program, run));
-  const BatchInputs batch = add_batch(program, run, shape, BatchExtent::kMicroBatch);
-  program.output("tokens", trained_by_sequence(batch));
-  program.output("logits", next_token_logits(run, models, batch, candidates));
   return program;
 }
 

@@ -35,10 +35,10 @@ Program build_train_step(const Run& run, int64_t length);
 // rows that are not in the micro-batch), logits [S, num_labels]. In stages with preferences, there are also inputs
 // reference/* for the parameters in Run::reference. The outputs are then loss and tokens (1, or 0 for rows that are not
 // in the micro-batch), both f32 [S / 2], and metrics (stages/preferences.h).
-Program build_eval_step(const Run& run, const BatchShape& shape);
-// Builds the program that computes the logits of candidates (token ids) for the next token, for a stage that trains
-// tokens. Each sequence has one trained token, whose value does not matter; the logits are those of the position before
-// it. Inputs as build_eval_step. Outputs, f32: tokens [S], logits [S, candidates].
-Program build_next_token_step(const Run& run, const BatchShape& shape, const std::vector<int32_t>& candidates);
+//
+// If there are `candidates` (token ids), the outputs are tokens and logits [S, candidates]. The stage must train
+// tokens, and each sequence must have one trained token, whose value does not matter. The logits are those of the
+// position before it.
+Program build_eval_step(const Run& run, const BatchShape& shape, const std::vector<int32_t>& candidates = {});
 
 }  // namespace fettle
