@@ -24,6 +24,15 @@ constexpr int64_t kFewColumns = 64;  // columns of a task of such a product
 // A product with fewer rows, columns or terms takes less time than packing its operands as tiles.
 constexpr int64_t kFewestForTiles = 64;
 
+// Rounds the sums of a panel of c, times the product's scale, and stores them. Rows of sums lie sum_row floats apart.
+void store_sums(const MatrixProduct& product, const BlockOps& ops, const Panel& panel, const float* sums,
+                int64_t sum_row, void* c) {
+  float scales[Panels::kRows];
+  std::fill_n(scales, panel.rows, product.scale);
+  ops.store_rows(sums, sum_row, product.scale == 1 ? nullptr : scales, panel.rows, panel.columns, product.result,
+                 product.n, at(c, product.result, panel.row * product.n + panel.column));
+}
+
 // Computes a panel of c. The sums are in f32. They are added up in the result itself if it is f32 and not wide, has no
 // scale, and the panel's columns fill whole vectors; else in scratch memory.
 void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> operands, const BlockOps& ops,
@@ -36,11 +45,7 @@ void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> 
   float* const sums = in_result ? static_cast<float*>(result) : &slice[WordOperands::kSliceWords].f32;
   const int64_t sum_row = in_result ? product.n : width;
   for (const WordOperands& each : operands) each.multiply(panel, slice, sums, sum_row, &each != operands.data());
-  if (in_result) return;
-  float scales[Panels::kRows];
-  std::fill_n(scales, panel.rows, product.scale);
-  ops.store_rows(sums, width, product.scale == 1 ? nullptr : scales, panel.rows, panel.columns, product.result,
-                 product.n, result);
+  if (!in_result) store_sums(product, ops, panel, sums, sum_row, c);
 }
 
 // Like the function above, for tiles. Adds to the panel if `add` is true.
@@ -50,16 +55,9 @@ void multiply_panel(const MatrixProduct& product, std::span<const TileOperands> 
   Word* const slice = thread_words(TileOperands::kSliceWords + Panels::kRows * kRow);
   float* const sums = &slice[TileOperands::kSliceWords].f32;
   for (const TileOperands& each : operands) each.multiply(panel, slice, sums, kRow, &each != operands.data());
-  void* const result = at(c, product.result, panel.row * product.n + panel.column);
-  if (add) {
-    for (int64_t r = 0; r < panel.rows; ++r)
-      ops.add(sums + r * kRow, panel.columns, static_cast<float*>(result) + r * product.n);
-  } else {
-    float scales[Panels::kRows];
-    std::fill_n(scales, panel.rows, product.scale);
-    ops.store_rows(sums, kRow, product.scale == 1 ? nullptr : scales, panel.rows, panel.columns, product.result,
-                   product.n, result);
-  }
+  if (!add) return store_sums(product, ops, panel, sums, kRow, c);
+  for (int64_t r = 0; r < panel.rows; ++r)
+    ops.add(sums + r * kRow, panel.columns, static_cast<float*>(c) + (panel.row + r) * product.n + panel.column);
 }
 
 // Packs `a` of all operands.
@@ -123,10 +121,7 @@ void multiply_few_rows(const MatrixProduct& p, const BlockOps& ops, int64_t colu
   float sums[kFewRows * kFewColumns];
   ops.row_products(p.a.data, p.a.dtype, p.m, at(p.b.data, p.b.dtype, column * p.k), p.b.dtype, columns, p.k, sums,
                    kFewColumns);
-  float scales[kFewRows];
-  std::fill_n(scales, p.m, p.scale);
-  ops.store_rows(sums, kFewColumns, p.scale == 1 ? nullptr : scales, p.m, columns, p.result, p.n,
-                 at(c, p.result, column));
+  store_sums(p, ops, {.row = 0, .rows = p.m, .column = column, .columns = columns}, sums, kFewColumns, c);
 }
 
 }  // namespace
