@@ -1,12 +1,15 @@
 // Tests which hosts of a planned machine count as connected by fast links.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "gpu_plugin.h"
 #include "graph/ops.h"
 #include "paths.h"
 #include "plan/compiled/hlo.h"
 #include "plan/compiled/traffic.h"
 #include "plan/machine.h"
+#include "plan/step_plan.h"
 #include "resolve_run.h"
 
 namespace fettle {
@@ -38,22 +41,43 @@ Program sum_over(const MeshAxes& mesh) {
   return program;
 }
 
+// The hosts of "gb200:2x2" are in one rack, those of "h100:2x2" are not.
+constexpr std::array kTargets{"gb200:2x2", "h100:2x2"};
+
+Request request_for(const std::string& target) {
+  Recipe recipe;
+  recipe.model_name_or_path = (source_folder() / "tests/reference/models/llama").string();
+  recipe.target = target;
+  recipe.mesh = {{"fsdp", 4}};
+  recipe.lora_rank = 4;
+  recipe.cutoff_len = 64;
+  return Request(recipe, Command::kPlan);
+}
+
+void expect_network_outside_racks(const std::vector<Traffic>& rows, const std::string& target) {
+  double network = 0, links = 0;
+  for (const Traffic& row : rows) network += row.network_bytes, links += row.link_bytes;
+  EXPECT_GT(links, 0) << target;
+  EXPECT_EQ(network > 0, target == "h100:2x2") << target;
+}
+
 TEST(Machine, OnlyHostsOutsideARackUseTheNetwork) {
   require_gpu_plugin("cuda");
   if (IsSkipped()) return;
   const MeshAxes mesh{{{"fsdp", 4}}};
-  for (const std::string target : {"gb200:2x2", "h100:2x2"}) {
-    Recipe recipe;
-    recipe.model_name_or_path = (source_folder() / "tests/reference/models/llama").string();
-    recipe.target = target;
-    recipe.mesh = {{"fsdp", 4}};
-    const Machine machine = Machine::of(Request(recipe, Command::kPlan));
+  for (const char* target : kTargets) {
+    const Machine machine = Machine::of(request_for(target));
     const HloModule module = read_hlo(machine.compile(sum_over(mesh), false).optimized);
-    double network = 0, links = 0;
-    for (const Traffic& row : traffic_of(module, mesh, machine.linked_devices()))
-      network += row.network_bytes, links += row.link_bytes;
-    EXPECT_GT(links, 0) << target;
-    EXPECT_EQ(network > 0, target == "h100:2x2") << target;
+    expect_network_outside_racks(traffic_of(module, mesh, machine.linked_devices()), target);
+  }
+}
+
+TEST(Machine, OnlyStepsOutsideARackUseTheNetwork) {
+  require_gpu_plugin("cuda");
+  if (IsSkipped()) return;
+  for (const char* target : kTargets) {
+    const Request request = request_for(target);
+    expect_network_outside_racks(plan_step(request, {}, Machine::of(request)).traffic, target);
   }
 }
 

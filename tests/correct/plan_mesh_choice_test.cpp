@@ -76,6 +76,14 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   EXPECT_THAT(format_choice(choice, machine), HasSubstr(taken.text));
 }
 
+TEST(ChooseMesh, SaysWhenNothingDivides) {
+  Recipe recipe = recipe_for(7);
+  recipe.cutoff_len = 64;
+  // dp is always possible: each of the seven devices has a whole copy of the model.
+  EXPECT_EQ(choose_mesh(Request(recipe, Command::kPlan), Machine::of(Request(recipe, Command::kPlan))).taken().text,
+            "mesh dp 7");
+}
+
 constexpr double kSlow = 12.5 / 8;  // 100 Gb/s for each host: GB/s of one device's share
 constexpr double kFast = 448;       // as fast as the links inside a host
 
