@@ -6,9 +6,8 @@
 // array existed. Like the plan's peak, the difference contains weights, optimizer state, batch and temporaries, but
 // neither the compiler's memory nor pages of program files.
 //
-// The test program uses fettle's allocator (fettle_allocator), as the program fettle does. The C library's own would
-// keep blocks or add some: with it, freed temporaries of a step were seen beside those of the next step, 288 MB instead
-// of 272.
+// The test program uses fettle's allocator (fettle_allocator), as the program fettle does. With the C library's own, a
+// step may allocate its temporaries before those of the step before it are freed: 288 MB were seen instead of 272.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
