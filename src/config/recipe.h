@@ -164,6 +164,8 @@ struct Recipe {
   std::string run_name;
   std::string project = "fettle";
   std::string logging_dir;
+  int64_t profiler_steps = 0;                     // 0: no profile
+  int64_t profiler_steps_start = 0;               // number of steps before the profile
   std::vector<std::string> eval_task = {"auto"};  // eval: one task for all sets of eval_dataset, or one per set
   std::string eval_base_model;                    // eval: a model folder to compare with
   std::string resume_from_checkpoint;             // empty: none; "true": the newest complete checkpoint; else a folder

@@ -104,6 +104,8 @@ OutputSpec output_spec(const Recipe& r) {
           .run_name = r.run_name,
           .project = r.project,
           .logging_dir = r.logging_dir,
+          .profile_steps = r.profiler_steps,
+          .profile_start = r.profiler_steps_start,
           .changed_keys = KeyValues(r).changed_values().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 

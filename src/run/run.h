@@ -65,6 +65,8 @@ struct OutputSpec {
   std::vector<std::string> report_to = {};  // names of trackers
   std::string run_name, project;            // names in trackers; empty run_name: the folder's name
   std::string logging_dir;                  // TensorBoard's folder; empty: inside `folder`
+  int64_t profile_steps = 0;                // number of steps that are recorded; 0: none
+  int64_t profile_start = 0;                // number of steps before them
   std::string changed_keys = "{}";          // JSON: the recipe's keys that differ from their defaults, for trackers
 };
 

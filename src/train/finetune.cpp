@@ -27,6 +27,7 @@
 #include "train/retry.h"
 #include "train/root_files.h"
 #include "train/same_run.h"
+#include "train/step_profile.h"
 
 namespace fettle {
 namespace {
@@ -145,6 +146,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     return 128 + signal;
   };
 
+  StepProfile profile(devices, run.output, length.total_steps, processes.rank());
   BatchPrefetcher prefetcher(batches, own_lines(devices, run));
   while (state.step < length.total_steps && !recorder.ends_early()) {
     if (const int signal = processes.stop_before(state.step); signal != 0) return stop(signal);
@@ -157,7 +159,10 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     const StepPrograms::Entry& step = programs.at(batch.shape);
     processes.enter("training");
     const double rate = run.update.learning_rate * length.schedule.multiplier(state.step);
+    const int64_t done = state.step;
+    profile.before_step(done);
     const StepOutcome outcome = run_step(devices, run, step.executable, state, batch, rate);
+    profile.after_step(done);
     if (outcome.overflowed) {
       recorder.overflow(state.step + 1, outcome.loss_scale);
       continue;
