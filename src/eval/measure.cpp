@@ -10,6 +10,7 @@
 #include "data/tokenise.h"
 #include "eval/eval_table.h"
 #include "eval/held_out.h"
+#include "eval/shared_prompts.h"
 #include "eval/text_metrics.h"
 
 namespace fettle {
@@ -52,13 +53,19 @@ Measured stage_figures(const EvalSet& set, Devices& devices, OpenModel& model) {
 std::vector<std::vector<double>> log_probabilities(const EvalSet& set, std::vector<std::vector<Example>> choices,
                                                    Devices& devices, OpenModel& model) {
   std::vector<Example> rows;
-  for (std::vector<Example>& question : choices) std::ranges::move(question, std::back_inserter(rows));
-  const std::vector<double> losses = Evaluator(devices, model.run, rows).losses(model.state);
+  const BatchSpec& batch = model.run.eval_batch;
+  if (can_branch(model.run))
+    rows = with_shared_prompts(choices, batch.lengths.empty() ? batch.longest() : batch.lengths.back());
+  const RowGrouping grouping = rows.empty() ? RowGrouping::kNone : RowGrouping::kBranches;
+  if (rows.empty())
+    for (std::vector<Example>& question : choices) std::ranges::move(question, std::back_inserter(rows));
+  std::vector<double> losses = Evaluator(devices, model.run, rows, {}, grouping).losses(model.state);
   std::vector<std::vector<double>> out;
-  auto loss = losses.begin();
+  size_t row = 0;
   for (const Question& question : set.questions) {
     out.emplace_back();
-    for (size_t i = 0; i < question.choices.size(); ++i) out.back().push_back(-*loss++);
+    for (size_t i = 0; i < question.choices.size(); ++row)
+      if (rows[row].trained_tokens() > 0) out.back().push_back(-losses[row]), ++i;
   }
   return out;
 }

@@ -152,6 +152,9 @@ struct Forward {
   Tensor used_micro_batches;  // i32: number of micro-batches that a pipeline computes; null: all
 
   Tensor tokens, positions, segments;
+  // The number of the document that the position's document continues, or its own number. Tokens also attend to that
+  // document, and positions go on after it. For models whose layers only have attention. Null: documents stand alone.
+  Tensor prompts;
   Tensor token_types;  // encoders: 1 for tokens of a second text, else 0; null: all 0
   Tensor lengths;      // i32 [B]: length of the whole document, if rope depends on it; null: computed from `positions`
   std::optional<Cache> cache;  // generation: the forward function adds the new tokens to it

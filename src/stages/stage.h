@@ -45,6 +45,7 @@ enum class BatchPart {
   kClasses,      // f32 [S, labels of a row]
   kPreferences,  // [S]: the value of a Preference
   kWeights,      // f32 [.., T]: factor on the loss of each target; only if the batch has weights
+  kPrompts,      // [.., T]: the segment of the prompt that this segment continues; only if the batch has branches
 };
 // Returns whether the part has a value for each position. Such a part has its own slice for each micro-batch.
 constexpr bool by_position(BatchPart part) {

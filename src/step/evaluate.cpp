@@ -73,8 +73,27 @@ std::map<std::string, double> Evaluation::metrics() const {
   return out;
 }
 
-Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates)
-    : devices_(devices), run_(run), candidates_(std::move(candidates)), batches_(examples, run.eval_batch) {
+bool can_branch(const Run& run) {
+  return run.stage->head == Head::kTokens && run.eval_batch.lines == Lines::kRegrouped &&
+         run.sharding.mesh().size_of("sp") == 1 &&
+         std::ranges::all_of(run.model.family->cache(run.model.config), &CacheArray::has_positions);
+}
+
+namespace {
+
+BatchSpec with_grouping(BatchSpec spec, RowGrouping grouping) {
+  if (grouping != RowGrouping::kNone) spec.grouping = grouping;
+  return spec;
+}
+
+}  // namespace
+
+Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates,
+                     RowGrouping grouping)
+    : devices_(devices),
+      run_(run),
+      candidates_(std::move(candidates)),
+      batches_(examples, with_grouping(run.eval_batch, grouping)) {
   info("evaluation: {}", format_batches(batches_, ""));
 }
 
@@ -92,8 +111,10 @@ std::vector<double> Evaluator::losses(TrainState& state) {
   internal_check(candidates_.empty(), "Evaluator::losses: with candidates, there are only logits");
   std::vector<double> out;
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
-    const RowLosses rows = this->rows(state, batches_.at(s));
-    for (float loss : rows.loss) out.push_back(loss);
+    const Batch batch = batches_.at(s);
+    const RowLosses rows = this->rows(state, batch);
+    for (size_t r = 0; r < rows.loss.size(); ++r)
+      if (!batch.shape.branched || !batch.sources[r].empty()) out.push_back(rows.loss[r]);  // else filler
   }
   out.resize(static_cast<size_t>(batches_.examples()));  // drops filler after the last example
   return out;

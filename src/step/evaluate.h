@@ -33,8 +33,10 @@ struct Evaluation {
 class Evaluator {
  public:
   // Keeps references to devices and run. If there are `candidates` (token ids), only logits() may be called, and each
-  // example has one trained token.
-  Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates = {});
+  // example has one trained token. With RowGrouping::kBranches, the examples are prompts and their continuations
+  // (batch_spec.h); this needs can_branch(run), and only losses() may be called.
+  Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates = {},
+            RowGrouping grouping = RowGrouping::kNone);
   Evaluation run(TrainState& state);
   // Returns each example's loss, summed over its trained tokens, in the order of the examples. Not available for
   // preferences.
@@ -52,6 +54,10 @@ class Evaluator {
   Batches batches_;
   std::map<std::pair<int64_t, int64_t>, Executable> programs_;  // keyed by lines and length
 };
+
+// Returns whether the model can compute several continuations of one prompt in one line: its layers have only causal
+// attention, and the rows share lines. No mesh axis may split the positions.
+bool can_branch(const Run& run);
 
 // Finds the rows of `batch` whose loss is not finite. Evaluates the whole batch, and then each row with such a loss
 // again, without the other rows. Returns the names in Batch::sources of the rows whose loss is still not finite.

@@ -231,6 +231,36 @@ TEST(Batches, PackingKeepsDocumentsApart) {
   EXPECT_DOUBLE_EQ(batches.use(), 1.0);
 }
 
+// Two groups of a step share a line: a prompt of 3 tokens with two branches, and a prompt of 2 tokens with one branch.
+TEST(Batches, BranchesGoOnAfterTheirPrompt) {
+  const BatchSpec spec{.sequences = 2,
+                       .max_length = 16,
+                       .lines = Lines::kRegrouped,
+                       .grouping = RowGrouping::kBranches,
+                       .shuffle = false};
+  const std::vector<Example> rows{example(1, 3, 3), example(2, 2, 1), example(3, 5, 1), example(4, 2, 2),
+                                  example(5, 2, 1), example(6, 3, 3), example(7, 4, 1)};
+  const Batches batches(rows, spec, 9);
+  EXPECT_EQ(batches.groups(), 3);
+  ASSERT_EQ(batches.steps_per_epoch(), 2);
+  const Batch batch = batches.at(0);
+  ASSERT_EQ(batch.shape.lines, 1);
+  ASSERT_EQ(batch.shape.length, 16);
+  EXPECT_TRUE(batch.shape.branched);
+  const int32_t k = kIgnore;
+  using Row = std::vector<int32_t>;
+  EXPECT_EQ(row(batch.tokens, 0), (Row{100, 101, 102, 200, 201, 300, 301, 302, 303, 304, 400, 401, 500, 501, 9, 9}));
+  EXPECT_EQ(row(batch.targets, 0), (Row{k, k, k, 201, k, 301, 302, 303, 304, k, k, k, 501, k, k, k}));
+  EXPECT_EQ(row(batch.positions, 0), (Row{0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 0, 1, 2, 3, 0, 0}));
+  EXPECT_EQ(row(batch.segments, 0), (Row{1, 1, 1, 2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5, 0, 0}));
+  EXPECT_EQ(row(batch.prompts, 0), (Row{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 4, 4, 0, 0}));
+  EXPECT_EQ(row(batch.sequence_numbers, 0), (Row{1, 1, 1, 2, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5, 0, 0}));
+  EXPECT_EQ(batches.at(1).shape.sequences, batch.shape.sequences) << "one program for all steps";
+  EXPECT_EQ(batches.at(1).sources[1], "rows.jsonl:8");
+  const std::vector<Example> longer{example(1, 3, 3), example(2, 8, 1), example(3, 8, 1)};
+  EXPECT_THROW(Batches(longer, spec), UserError) << "19 of 16 tokens";
+}
+
 TEST(Packing, FillsRowsWithFewDocumentsOfSimilarLengths) {
   // A row has room for about five documents. With best fit alone, 4 % of the positions would stay empty.
   std::vector<int64_t> lengths;

@@ -8,6 +8,7 @@
 #include "correct/generate_models.h"
 #include "eval/eval.h"
 #include "eval/measure.h"
+#include "eval/shared_prompts.h"
 #include "paths.h"
 #include "step/evaluate.h"
 #include "temp_folder.h"
@@ -162,6 +163,119 @@ TEST_F(EvalCommand, LogitsOfLettersDifferAsTheirLogProbabilities) {
       if (i > question) EXPECT_NE(logits[i], logits[question]);
     }
   }
+}
+
+// Returns questions whose choices begin with the same tokens: `prompt` tokens, then a choice of up to 7 tokens (or
+// `choice`, if this is larger).
+std::vector<std::vector<Example>> questions_with(const std::vector<int64_t>& prompts, int64_t choices,
+                                                 int64_t choice = 0) {
+  uint32_t state = 7;
+  const auto token = [&] { return static_cast<int32_t>((state = state * 1664525u + 1013904223u) >> 24) % 50 + 3; };
+  std::vector<std::vector<Example>> out;
+  for (const int64_t length : prompts) {
+    Example prompt{.source = "row " + std::to_string(out.size() + 1)};
+    for (int64_t i = 0; i < length; ++i) prompt.input_ids.push_back(token());
+    prompt.labels.assign(prompt.input_ids.size(), kIgnore);
+    out.emplace_back();
+    for (int64_t c = 0; c < choices; ++c) {
+      out.back().push_back(prompt);
+      for (int64_t i = 0; i < std::max(choice, 1 + (c * 3 + length) % 7); ++i) {
+        out.back().back().input_ids.push_back(token());
+        out.back().back().labels.push_back(out.back().back().input_ids.back());
+      }
+    }
+  }
+  return out;
+}
+
+// Evaluates the choices as rows of their own and as continuations of shared prompts. Expects equal losses.
+void expect_equal_with_shared_prompts(const Recipe& recipe, const std::vector<std::vector<Example>>& questions) {
+  Loaded loaded(recipe);
+  ASSERT_TRUE(can_branch(loaded.run));
+  std::vector<Example> separate;
+  for (const std::vector<Example>& question : questions)
+    separate.insert(separate.end(), question.begin(), question.end());
+  const std::vector<double> wanted = Evaluator(loaded.devices, loaded.run, separate).losses(loaded.state);
+  const std::vector<Example> rows = with_shared_prompts(questions, recipe.cutoff_len);
+  ASSERT_GT(rows.size(), separate.size());
+  const std::vector<double> losses =
+      Evaluator(loaded.devices, loaded.run, rows, {}, RowGrouping::kBranches).losses(loaded.state);
+  ASSERT_EQ(losses.size(), rows.size());
+  size_t next = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].trained_tokens() == 0) {
+      EXPECT_EQ(losses[i], 0) << "a prompt is not trained";
+    } else {
+      EXPECT_NEAR(losses[i], wanted[next], 2e-5 * wanted[next]) << next;
+      ++next;
+    }
+  }
+  EXPECT_EQ(next, wanted.size());
+}
+
+TEST_F(EvalCommand, ChoicesThatShareAPromptAreAsLikelyAsAlone) {
+  const auto questions = questions_with({21, 9, 33, 17, 12, 26, 30, 11}, 3);
+  // GPT-2 learns its positions. Gemma 3 has windows and Llama 4 chunks, both shorter than these rows. Baichuan 13B has
+  // ALiBi, GPT-OSS sinks and windows, DeepSeek-V2 latent heads and experts.
+  for (const std::string model : {"llama", "gpt2", "gemma3", "llama4", "baichuan13b", "gpt_oss", "deepseek_v2"}) {
+    SCOPED_TRACE(model);
+    Recipe of_model = reference_recipe(model);
+    of_model.stage = "pt";
+    of_model.cutoff_len = 64;
+    if (model == "llama") of_model.mesh = {{"fsdp", 2}, {"tp", 2}};
+    expect_equal_with_shared_prompts(of_model, questions);
+  }
+}
+
+// A line has more positions than a block of queries has, and a number that blocks do not divide.
+TEST_F(EvalCommand, ChoicesThatShareALongPromptAreAsLikelyAsAlone) {
+  Recipe long_rows = reference_recipe("llama");
+  long_rows.stage = "pt";
+  long_rows.cutoff_len = 640;
+  expect_equal_with_shared_prompts(long_rows, questions_with({300, 290, 310}, 5, 60));
+}
+
+TEST_F(EvalCommand, PromptsAreSharedOnlyWherePossible) {
+  const auto can = [](const std::string& model, const std::map<std::string, int64_t>& mesh = {}) {
+    Recipe recipe = reference_recipe(model);
+    recipe.stage = "pt";
+    recipe.mesh = mesh;
+    return can_branch(Loaded(recipe).run);
+  };
+  EXPECT_TRUE(can("llama"));
+  EXPECT_FALSE(can("llama", {{"sp", 2}})) << "split positions";
+  EXPECT_FALSE(can("falcon_h1_gated")) << "a recurrent state";
+  EXPECT_FALSE(can("lfm2")) << "a convolution";
+}
+
+TEST_F(EvalCommand, SharedPromptsOfQuestions) {
+  const auto row = [](std::vector<int32_t> ids, size_t prompt) {
+    Example out{.input_ids = std::move(ids), .source = "row"};
+    out.labels = out.input_ids;
+    std::fill_n(out.labels.begin(), prompt, kIgnore);
+    return out;
+  };
+  const auto ids = [](const std::vector<Example>& rows) {
+    std::vector<std::vector<int32_t>> out;
+    for (const Example& one : rows) out.push_back(one.input_ids);
+    return out;
+  };
+  using Ids = std::vector<std::vector<int32_t>>;
+  const std::vector<Example> two{row({1, 2, 3, 4, 5, 8}, 5), row({1, 2, 3, 4, 5, 9, 7}, 5)};
+  const std::vector<Example> rows = with_shared_prompts({two}, 16);
+  EXPECT_EQ(ids(rows), (Ids{{1, 2, 3, 4}, {5, 8}, {5, 9, 7}}));
+  EXPECT_EQ(rows[0].labels, (std::vector<int32_t>{kIgnore, kIgnore, kIgnore, kIgnore}));
+  EXPECT_EQ(rows[2].labels, (std::vector<int32_t>{kIgnore, 9, 7}));
+  // The third choice does not fit into the line of the first two.
+  std::vector<Example> three = two;
+  three.push_back(row({1, 2, 3, 4, 5, 6}, 5));
+  EXPECT_EQ(ids(with_shared_prompts({three}, 10)), (Ids{{1, 2, 3, 4}, {5, 8}, {5, 9, 7}, {1, 2, 3, 4}, {5, 6}}));
+  // The choices' own tokens are not shared, even if they are equal.
+  EXPECT_EQ(ids(with_shared_prompts({{row({1, 2, 3, 4, 5, 8}, 4), row({1, 2, 3, 4, 5, 9}, 4)}}, 16)),
+            (Ids{{1, 2, 3}, {4, 5, 8}, {4, 5, 9}}));
+  EXPECT_TRUE(with_shared_prompts({two, {row({2, 3, 4}, 2), row({1, 3, 4}, 2)}}, 16).empty()) << "no common beginning";
+  EXPECT_TRUE(with_shared_prompts({{row({1, 2, 3, 4, 5, 6, 7, 8}, 2), row({1, 2, 5, 6, 7, 8, 9}, 2)}}, 16).empty())
+      << "little would be saved";
 }
 
 TEST_F(EvalCommand, TokensOfLetters) {

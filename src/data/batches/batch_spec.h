@@ -12,10 +12,13 @@ enum class RowGrouping {
   kNone,            // each sequence stands alone
   kPairs,           // examples 2n and 2n + 1, a preference pair, become sequences 2k and 2k + 1
   kWithMismatched,  // sequence 2k + 1 has the prompt of sequence 2k and the reply of another row (for KTO)
+  // Continuations of one prompt. An example without trained tokens is a prompt; the examples with trained tokens after
+  // it continue it. They become one sequence: the prompt, then its continuations, which do not see each other.
+  kBranches,
 };
 
 constexpr int64_t sequences_per_group(RowGrouping grouping) {
-  return grouping == RowGrouping::kNone ? 1 : 2;
+  return grouping == RowGrouping::kNone || grouping == RowGrouping::kBranches ? 1 : 2;
 }
 
 // How the sequences of a step are placed in its arrays. A line is one row of a micro-batch's arrays (layout.h).

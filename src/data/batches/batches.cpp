@@ -70,12 +70,17 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
         "{}: the loss pairs each prompt with the reply of another row, but this data set has only one row; add rows",
         examples_.source(0));
   if (spec_.packing) pack();
+  if (spec_.grouping == RowGrouping::kBranches) group_branches();
   skip_rows();
   // Drops lengths that no row needs.
-  while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
+  while (!packs() && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
   choose_shapes();
-  for (BatchShape& one : shapes_) one.weighted = examples_.weighted();
+  for (BatchShape& one : shapes_) {
+    one.weighted = examples_.weighted();
+    one.branched = spec_.grouping == RowGrouping::kBranches;
+    one.sequences = std::max(one.sequences, most_documents_);
+  }
 }
 
 // Packs the examples once, so every epoch has the same groups. With spec_.shuffle, the order of the groups differs
@@ -100,6 +105,25 @@ void Batches::pack() {
   }
 }
 
+void Batches::group_branches() {
+  internal_check(!spec_.shuffle && spec_.lines == Lines::kRegrouped && examples_.trained_tokens(0) == 0,
+                 "Batches: branches need a prompt, shared lines and a fixed order");
+  for (int64_t i = 0; i < examples(); ++i) {
+    if (examples_.trained_tokens(i) == 0) packed_starts_.push_back(i);
+    packed_.push_back(i);
+  }
+  packed_starts_.push_back(examples());
+  const int64_t each = spec_.groups_per_step();
+  for (int64_t group = 0; group < groups(); ++group) {
+    if (group_length(group) > spec_.lengths.back())
+      throw UserError("{}: a question and its answers have {} tokens, more than the longest batch length {}",
+                      examples_.source(packed_starts_[group]), group_length(group), spec_.lengths.back());
+    if (group % each == 0)
+      most_documents_ =
+          std::max(most_documents_, packed_starts_[std::min(groups(), group + each)] - packed_starts_[group]);
+  }
+}
+
 void Batches::skip_rows() {
   if (spec_.skip_rows.empty()) return;
   std::set<std::string> wanted(spec_.skip_rows.begin(), spec_.skip_rows.end()), found;
@@ -121,7 +145,7 @@ void Batches::skip_rows() {
 }
 
 int64_t Batches::groups() const {
-  if (spec_.packing) return static_cast<int64_t>(packed_starts_.size()) - 1;
+  if (packs()) return static_cast<int64_t>(packed_starts_.size()) - 1;
   return spec_.grouping == RowGrouping::kPairs ? examples() / 2 : examples();
 }
 
@@ -178,14 +202,14 @@ void Batches::choose_shapes() {
 
 std::vector<int64_t> Batches::examples_of(int64_t group) const {
   if (spec_.grouping == RowGrouping::kPairs) return {2 * group, 2 * group + 1};
-  if (!spec_.packing) return {group};
+  if (!packs()) return {group};
   return {packed_.begin() + packed_starts_[group], packed_.begin() + packed_starts_[group + 1]};
 }
 
 int64_t Batches::group_length(int64_t group) const {
   if (spec_.grouping == RowGrouping::kPairs)
     return std::max(examples_.length(2 * group), examples_.length(2 * group + 1));
-  if (!spec_.packing) return examples_.length(group);
+  if (!packs()) return examples_.length(group);
   int64_t length = 0;
   for (int64_t i = packed_starts_[group]; i < packed_starts_[group + 1]; ++i) length += examples_.length(packed_[i]);
   return length;
@@ -278,7 +302,7 @@ std::optional<Batches::Window> Batches::window_of(int64_t step) const {
   const int64_t epoch = step / steps_per_epoch(), in_epoch = step % steps_per_epoch();
   const int64_t full_steps = groups() / each;
   const int64_t size = std::clamp<int64_t>(full_steps / 4, 1, kLargestWindow);
-  const bool by_length = spec_.shuffle && spec_.like_length && !spec_.packing && size > 1;
+  const bool by_length = spec_.shuffle && spec_.like_length && !packs() && size > 1;
   if (!by_length || in_epoch >= full_steps) return std::nullopt;
   const int64_t first = in_epoch / size * size;
   Window window{.first = epoch * steps_per_epoch() + first, .steps = std::min(size, full_steps - first)};
@@ -341,18 +365,22 @@ Batch Batches::at(int64_t step, const OwnLines& own) const {
   std::fill(tokens.begin(), tokens.end(), pad_id_);
   std::fill(targets.begin(), targets.end(), kIgnore);
   int64_t row = 0;
+  std::vector<int32_t> prompt_of(static_cast<size_t>(S) + 1);  // by the document's number: its prompt's number
   for (size_t s = 0; s < sequences.size(); ++s) {
     const Place& place = layout.places[s];
+    const auto prompt = static_cast<int32_t>(row + 1);
+    const int64_t after_prompt = batch.shape.branched ? sequences[s][0].length() : 0;
     int64_t at = (place.micro_batch * B + place.line) * T + place.start;
     for (const Document& document : sequences[s]) {
-      const int64_t number = row++;
+      const int64_t number = row++, before = number + 1 == prompt ? 0 : after_prompt;
+      prompt_of[static_cast<size_t>(number) + 1] = prompt;
       if (skips(document.example)) continue;
       const auto length = static_cast<size_t>(document.length());
       for (size_t i = 0; i < length; ++i, ++at) {
         batch.trained_tokens += i + 1 < length && document[i + 1].label() != kIgnore;
         if (!filled[static_cast<size_t>(place.line)]) continue;
         tokens[at] = document[i].id();
-        positions[at] = static_cast<int32_t>(i);
+        positions[at] = static_cast<int32_t>(before + static_cast<int64_t>(i));
         rows[at] = static_cast<int32_t>(number + 1);
         if (K > 0) token_types[at] = document[i].second() ? 1 : 0;
         if (i + 1 < length) targets[at] = document[i + 1].label();
@@ -368,13 +396,21 @@ Batch Batches::at(int64_t step, const OwnLines& own) const {
       if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) batch.sources[number] += kOtherReply;
     }
   }
+  std::span<int32_t> prompts;
+  if (batch.shape.branched) {
+    batch.prompts = HostArray::zeros(shape);
+    prompts = batch.prompts.as<int32_t>();
+  }
   // Numbers the documents of each line in their order.
+  std::vector<int32_t> segment_of(prompt_of.size());
   for (size_t line = 0; line < rows.size(); line += static_cast<size_t>(T)) {
     int32_t segment = 0;
     for (size_t t = line; t < line + static_cast<size_t>(T); ++t) {
       if (rows[t] == 0) continue;
       if (t == line || rows[t] != rows[t - 1]) ++segment;
       segments[t] = segment;
+      segment_of[static_cast<size_t>(rows[t])] = segment;
+      if (batch.shape.branched) prompts[t] = segment_of[static_cast<size_t>(prompt_of[static_cast<size_t>(rows[t])])];
     }
   }
   examples_.check();

@@ -31,12 +31,13 @@ namespace fettle {
 // noted. The sequences of the step (with packing, its documents) are numbered from 1 to S. These numbers do not depend
 // on the layout. If the epoch has too few examples left, the step's last sequences are filler, which has no tokens.
 struct Batch {
-  BatchShape shape;            // shape.sequences is S; with packing, S is at least the number of documents
-  int64_t used = 1;            // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
-  HostArray tokens;            // padded with pad_id
-  HostArray targets;           // targets[t] = label of token t+1 of the same document, or kIgnore if not trained
-  HostArray positions;         // 0, 1, ... within each document; 0 in padding
-  HostArray segments;          // document number in the line from 1; 0 in padding
+  BatchShape shape;     // shape.sequences is S; with packing, S is at least the number of documents
+  int64_t used = 1;     // number of micro-batches to compute; the later ones (Lines::kRegrouped) are padding
+  HostArray tokens;     // padded with pad_id
+  HostArray targets;    // targets[t] = label of token t+1 of the same document, or kIgnore if not trained
+  HostArray positions;  // 0, 1, ... within each document; a branch goes on after its prompt; 0 in padding
+  HostArray segments;   // document number in the line from 1; 0 in padding
+  HostArray prompts;    // shape.branched only: the segment of the prompt that this document continues, or its own
   HostArray sequence_numbers;  // number of the sequence (with packing, of the document), from 1; 0 in padding
   HostArray preferences;       // [S]: Preference of each document as a number; 0: none
   HostArray token_types;       // labelled rows only: 1 for tokens of the second text
@@ -67,6 +68,7 @@ class Batches {
   // - when no example has a trained token (labelled rows need none), or when spec.skip_rows leaves nothing to train;
   // - when an example is longer than the largest length, or when spec.skip_rows names a row that no example comes from;
   // - for packing together with a grouping or with labelled rows;
+  // - when the prompt and the branches of a group are together longer than the largest length;
   // - when RowGrouping::kWithMismatched needs another row, but the data set or a step has only one.
   Batches(Examples examples, BatchSpec spec, int32_t pad_id = 0);
 
@@ -74,7 +76,8 @@ class Batches {
   int64_t steps_per_epoch() const;  // the last step of an epoch may have filler sequences
   int64_t examples() const;
   int64_t groups() const;  // groups in an epoch
-  // Returns the shapes that the batches of at() may have, by length. With packing, a batch may have a larger S.
+  // Returns the shapes that the batches of at() may have, by length. With packing, a batch may have a larger S. With
+  // RowGrouping::kBranches, all batches have the same S.
   const std::vector<BatchShape>& shapes() const { return shapes_; }
   const BatchShape& fullest() const;  // the shape with the largest micro-batches; in a pipeline, the largest step
   DataIdentity identity() const;
@@ -88,6 +91,8 @@ class Batches {
 
  private:
   void pack();
+  void group_branches();
+  bool packs() const { return !packed_starts_.empty(); }
   void skip_rows();
   bool skips(int64_t example) const { return skipped_.contains(example); }
   // A range of `steps` steps that begins at step `first`, and the groups of these steps, sorted by length.
@@ -126,8 +131,10 @@ class Batches {
   int32_t pad_id_;
   std::vector<BatchShape> shapes_;
   std::set<int64_t> skipped_;  // numbers of the skipped examples
-  // With packing, group i has the examples packed_[packed_starts_[i] .. packed_starts_[i + 1]).
+  // With packing and with RowGrouping::kBranches, group i has the examples
+  // packed_[packed_starts_[i] .. packed_starts_[i + 1]).
   std::vector<int64_t> packed_starts_, packed_;
+  int64_t most_documents_ = 0;  // with RowGrouping::kBranches: the largest number of documents of a step
 };
 
 // Returns the text that `train`, `eval` and `data` print about batches: "8 steps an epoch, 4 rows a step, laid into

@@ -21,6 +21,7 @@ struct BatchShape {
   int64_t sequences = 1;      // S: sequences are numbered from 1 to S
   bool counted = false;   // true: a step may use fewer than A micro-batches; its program gets their number as an input
   bool weighted = false;  // the arrays include Batch::weights
+  bool branched = false;  // the arrays include Batch::prompts
 
   bool operator==(const BatchShape&) const = default;
 };

@@ -12,14 +12,15 @@ namespace {
 
 struct Keys {
   Tensor k_BSKH, v_BSKH;
-  Tensor index_S;  // i32: the index of each key in its row
+  Tensor index;  // i32: the index of each key in its row, [S], or [B, S] when it differs between the rows
   Tensor segments_BS;
 };
 
 // Computes attention for one block of queries over all `keys`. `index` is the index of each query in its row: i32 [T],
 // or [B, T] when it differs between the rows.
+// With `prompts_BT`, queries also see the keys of the segments with these numbers.
 Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_BT, const Keys& keys,
-              const AttentionOptions& options) {
+              const AttentionOptions& options, const Tensor& prompts_BT = {}) {
   const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), n = q_BTNH.dim(2), h = q_BTNH.dim(3);
   const int64_t k = keys.k_BSKH.dim(2), s = keys.k_BSKH.dim(1), g = n / k;
   const Tensor q_BTKGH = reshape(q_BTNH, {b, t, k, g, h});
@@ -28,13 +29,16 @@ Tensor attend(const Tensor& q_BTNH, const Tensor& index, const Tensor& segments_
       {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {4}, .rhs_contracting = {3}}, DType::kF32);
   Tensor scores_BKTGS = soft_cap(products * options.scale, options.softcap);
   const bool alike = index.rank() == 1;  // the indices are the same in all rows
-  const Tensor distance =
-      alike ? expand(index, 1) - expand(keys.index_S, 0) : expand(index, 2) - reshape(keys.index_S, {1, 1, s});
+  const Tensor distance = alike                    ? expand(index, 1) - expand(keys.index, 0)
+                          : keys.index.rank() == 1 ? expand(index, 2) - reshape(keys.index, {1, 1, s})
+                                                   : expand(index, 2) - expand(keys.index, 1);
   if (!options.slopes.empty()) {
     const Tensor slopes = literal(options.slopes, {DType::kF32, {1, k, 1, g, 1}});
     scores_BKTGS = scores_BKTGS - slopes * reshape(convert(distance, DType::kF32), {alike ? 1 : b, 1, t, 1, s});
   }
-  Tensor seen_BTS = compare(expand(segments_BT, 2), Direction::kEQ, expand(keys.segments_BS, 1));
+  const Tensor of_keys_B1S = expand(keys.segments_BS, 1);
+  Tensor seen_BTS = compare(expand(segments_BT, 2), Direction::kEQ, of_keys_B1S);
+  if (prompts_BT) seen_BTS = logical_or(seen_BTS, compare(expand(prompts_BT, 2), Direction::kEQ, of_keys_B1S));
   if (options.causal) seen_BTS = logical_and(seen_BTS, compare(distance, Direction::kGE, constant(0, DType::kI32)));
   if (options.window) {
     seen_BTS = logical_and(seen_BTS, compare(distance, Direction::kLT, options.window));
@@ -99,7 +103,7 @@ Tensor blockwise_range(const std::vector<Tensor>& inputs, const Tensor& index_T,
   const Keys seen{slice(k_BTKH, 1, 0, last), slice(v_BTKH, 1, 0, last), slice(index_T, 0, 0, last),
                   slice(segments_BT, 1, 0, last)};
   // blockwise() counts the queries from `start`. So the indices of the keys must be relative to `start`, too.
-  const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index_S - constant(static_cast<double>(start), DType::kI32),
+  const Keys shifted{seen.k_BSKH, seen.v_BSKH, seen.index - constant(static_cast<double>(start), DType::kI32),
                      seen.segments_BS};
   return blockwise(slice(q_BTNH, 1, start, end), slice(segments_BT, 1, start, end), shifted, options, block);
 }
@@ -164,14 +168,41 @@ std::vector<double> alibi_slopes(int64_t heads) {
 
 namespace {
 
-// Returns, for each position, the number of its chunk. Chunk numbers take the place of document numbers: all chunks of
-// a row have different numbers, also those of different documents. Padding stays 0.
-Tensor chunks_of_documents(const Forward& f, const Tensor& chunk) {
+// Returns, for each position, the number of its chunk in the document with this number. Chunk numbers take the place of
+// document numbers: all chunks of a row have different numbers, also those of different documents. Padding stays 0.
+// Without a chunk, returns the documents.
+Tensor chunks_of(const Tensor& documents_BT, const Forward& f, const Tensor& chunk) {
+  if (!chunk) return documents_BT;
   // The largest number of chunks that one document can have.
-  const int64_t most = (f.segments.dim(1) - 1) / f.config.attention_chunk + 1;
-  if (most == 1) return f.segments;
-  const Tensor numbers = f.segments * static_cast<double>(most) + f.positions / chunk;
-  return select(compare(f.segments, Direction::kEQ, constant(0, DType::kI32)), zeros_like(numbers), numbers);
+  const int64_t most = (documents_BT.dim(1) - 1) / f.config.attention_chunk + 1;
+  if (most == 1) return documents_BT;
+  const Tensor numbers = documents_BT * static_cast<double>(most) + f.positions / chunk;
+  return select(compare(documents_BT, Direction::kEQ, constant(0, DType::kI32)), zeros_like(numbers), numbers);
+}
+
+// Computes attention of documents that continue others (f.prompts). Distances are those of the positions, because a
+// branch may stand far behind its prompt. Still, no query sees a later key, so each part of the queries reads only the
+// keys up to its own end. Evaluation has no gradients, so nothing of a block of queries is kept.
+Tensor attend_to_prompts(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
+                         const AttentionOptions& options) {
+  const std::vector<Tensor> queries{q_BTNH, f.positions, chunks_of(f.segments, f, options.chunk),
+                                    chunks_of(f.prompts, f, options.chunk)};
+  const int64_t t = q_BTNH.dim(1), block = std::min(f.attention_block, t);
+  // Each part has the same number of blocks; the last part is what is left.
+  const int64_t parts = std::min<int64_t>(t / block, 8), length = t / block / parts * block;
+  std::vector<Tensor> outputs;
+  for (int64_t start = 0; start < t; start += length) {
+    const int64_t end = std::min(start + length, t), size = end - start < length ? end - start : block;
+    const Keys keys{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(queries[1], 1, 0, end),
+                    slice(queries[2], 1, 0, end)};
+    std::vector<Tensor> blocks;
+    for (const Tensor& x : queries) blocks.push_back(to_blocks(slice(x, 1, start, end), size));
+    const auto step = [&](const Tensor&, const std::vector<Tensor>&, const std::vector<Tensor>& xs) -> ScanStep {
+      return {{}, {attend(xs[0], xs[1], xs[2], keys, options, xs[3])}};
+    };
+    outputs.push_back(from_blocks(scan((end - start) / size, {}, blocks, step, {}).ys[0]));
+  }
+  return concatenate(outputs, 1);
 }
 
 NamedAttributes attributes_of(const AttentionOptions& options) {
@@ -195,7 +226,7 @@ Tensor attend_to_cache(const Forward& f, const Tensor& q_BTNH, const Tensor& key
     Keys keys{k, v, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
     Tensor segments = full(1, {DType::kI32, {b, t}});
     if (of.chunk) {
-      keys.segments_BS = broadcast_to(expand(keys.index_S / of.chunk, 0), {b, s});
+      keys.segments_BS = broadcast_to(expand(keys.index / of.chunk, 0), {b, s});
       segments = broadcast_to(b == 1 ? expand(index / of.chunk, 0) : index / of.chunk, {b, t});
     }
     return attend(q, index, segments, keys, of);
@@ -234,7 +265,8 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
     }
     return attend_to_cache(f, q_BTNH, keys_BSKH, values_BSKH, options);
   }
-  const Tensor segments = options.chunk ? chunks_of_documents(f, options.chunk) : f.segments;
+  if (f.prompts) return attend_to_prompts(f, q_BTNH, k_BTKH, v_BTKH, options);
+  const Tensor segments = chunks_of(f.segments, f, options.chunk);
   const LogicalAxes queries{"batch", "length", "act_heads", ""}, keys{"batch", "length", "act_kv_heads", ""};
   std::vector<Tensor> inputs{q_BTNH, k_BTKH, v_BTKH, segments};
   std::vector<Partition> partitions{f.sharding.fitting(queries, q_BTNH.dims()), f.sharding.fitting(keys, k_BTKH.dims()),

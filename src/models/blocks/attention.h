@@ -36,7 +36,8 @@ std::vector<double> alibi_slopes(int64_t heads);
 // Returns the attention of q_BTNH over k_BTKH and v_BTKH, [B, T, N, H]. The softmax is computed in f32. A query sees
 // the keys of its own document; with a causal mask, only those at or before its position. With a cache, new keys and
 // values are written to it from position f.cache->filled on, and a query sees the keys in the cache. If the cache
-// already has the new keys and values, k and v are null.
+// already has the new keys and values, k and v are null. With f.prompts, a query also sees the document that its own
+// document continues; no kernel computes this, and f.attention_block limits the size of the scores.
 //
 // If there is neither a cache nor sinks, and if keys and values have the same H, this is the composite "attention"
 // (graph/composite.h). Its inputs are q, k, v, f.segments (with options.chunk: the numbers of the chunks) and, if there

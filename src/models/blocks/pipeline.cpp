@@ -28,7 +28,8 @@ Tensor rows_of(const Tensor& x, int64_t micro_batches, const Tensor& number) {
 Forward forward_of(const Forward& f, const Tensor& number) {
   Forward stage = f;
   const Forward::RowsOf rows = [&](const Tensor& x) { return rows_of(x, f.micro_batches, number); };
-  for (Tensor* array : {&stage.tokens, &stage.positions, &stage.segments, &stage.token_types, &stage.lengths})
+  for (Tensor* array :
+       {&stage.tokens, &stage.positions, &stage.segments, &stage.prompts, &stage.token_types, &stage.lengths})
     if (*array) *array = rows(*array);
   if (f.enter_stage) f.enter_stage(stage, rows);
   stage.micro_batches = 1;

@@ -21,7 +21,8 @@ constexpr PartOfBatch kParts[] = {{BatchPart::kTokens, "tokens", &Batch::tokens}
                                   {BatchPart::kTokenTypes, "token_types", &Batch::token_types},
                                   {BatchPart::kClasses, "classes", &Batch::classes},
                                   {BatchPart::kPreferences, "preferences", &Batch::preferences},
-                                  {BatchPart::kWeights, "weights", &Batch::weights}};
+                                  {BatchPart::kWeights, "weights", &Batch::weights},
+                                  {BatchPart::kPrompts, "prompts", &Batch::prompts}};
 
 const PartOfBatch& find(BatchPart part) {
   for (const PartOfBatch& one : kParts)
@@ -41,6 +42,7 @@ std::vector<BatchArray> batch_arrays(const Run& run, const BatchShape& shape, Ba
   std::vector<BatchArray> out;
   std::vector<BatchPart> parts = run.stage->batch;
   if (shape.weighted) parts.push_back(BatchPart::kWeights);
+  if (shape.branched) parts.push_back(BatchPart::kPrompts);
   for (const BatchPart part : parts) {
     const PartOfBatch& found = find(part);
     BatchArray array{part, found.name, {DType::kI32, places}, axes, found.from};
