@@ -11,8 +11,9 @@ namespace fettle {
 // Takes the examples of each question's choices, which begin with the question. Returns the rows for
 // RowGrouping::kBranches: for each question, its tokens as a prompt, then each choice, which begins with the last token
 // of the question, because its logits give the choice's first token. A question is repeated when its choices do not fit
-// into `longest` tokens together. Returns an empty vector when a question's examples share no token that can be a
-// prompt, or when less than a fifth of all tokens would be saved: attention to prompts has no kernel.
+// into `longest` tokens together, and when its examples begin with different tokens. Returns an empty vector when a
+// choice has fewer than two tokens before it, or when less than half of all tokens would be saved, because attention to
+// prompts has no kernel.
 std::vector<Example> with_shared_prompts(const std::vector<std::vector<Example>>& choices, int64_t longest);
 
 }  // namespace fettle

@@ -146,7 +146,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     return 128 + signal;
   };
 
-  StepProfile profile(devices, run.output, length.total_steps, processes.rank());
+  StepProfile profile(devices, run.output, state.step, length.total_steps, processes.rank());
   BatchPrefetcher prefetcher(batches, own_lines(devices, run));
   while (state.step < length.total_steps && !recorder.ends_early()) {
     if (const int signal = processes.stop_before(state.step); signal != 0) return stop(signal);
@@ -159,10 +159,8 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     const StepPrograms::Entry& step = programs.at(batch.shape);
     processes.enter("training");
     const double rate = run.update.learning_rate * length.schedule.multiplier(state.step);
-    const int64_t done = state.step;
-    profile.before_step(done);
+    profile.before_step(state.step);
     const StepOutcome outcome = run_step(devices, run, step.executable, state, batch, rate);
-    profile.after_step(done);
     if (outcome.overflowed) {
       recorder.overflow(state.step + 1, outcome.loss_scale);
       continue;
@@ -172,7 +170,8 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
       checkpoints.settle();
       stop_not_finite(devices, run, state, batch, outcome);
     }
-    recorder.step(outcome, batch, state.step, step.flops_of(batch.used), warm);
+    recorder.step(outcome, batch, state.step, step.flops_of(batch.used), warm && !profile.recording());
+    profile.after_step(state.step);
     const bool evaluates = held_out && length.evaluates_after(state.step);
     if (evaluates) processes.enter("evaluating");
     if (evaluates) recorder.evaluation(held_out->run(state), state.step);

@@ -173,6 +173,7 @@ void clear_output(const Run& run, bool resuming) {
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
   for (const char* name : {"trainer_log.jsonl", kReportFile}) fs::remove(folder / name, ignored);
+  fs::remove_all(folder / "profile" / "plugins" / "profile", ignored);
 }
 
 }  // namespace fettle

@@ -77,8 +77,8 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
 // host.
 void require_offload_dir(const Run& run, const Devices& devices, int processes_of_host);
 
-// With overwrite_output_dir, deletes the checkpoints, the log and report.html of the earlier run. Does nothing when
-// resuming. The earlier result stays until write_root writes the new result (root_files.h).
+// With overwrite_output_dir, deletes the checkpoints, the log, the profiles and report.html of the earlier run. Does
+// nothing when resuming. The earlier result stays until write_root writes the new result (root_files.h).
 void clear_output(const Run& run, bool resuming);
 
 }  // namespace fettle

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <sstream>
 
 #include "correct/generate_models.h"
@@ -213,18 +214,33 @@ void expect_equal_with_shared_prompts(const Recipe& recipe, const std::vector<st
   EXPECT_EQ(next, wanted.size());
 }
 
-TEST_F(EvalCommand, ChoicesThatShareAPromptAreAsLikelyAsAlone) {
-  const auto questions = questions_with({21, 9, 33, 17, 12, 26, 30, 11}, 3);
-  // GPT-2 learns its positions. Gemma 3 has windows and Llama 4 chunks, both shorter than these rows. Baichuan 13B has
-  // ALiBi, GPT-OSS sinks and windows, DeepSeek-V2 latent heads and experts.
-  for (const std::string model : {"llama", "gpt2", "gemma3", "llama4", "baichuan13b", "gpt_oss", "deepseek_v2"}) {
-    SCOPED_TRACE(model);
-    Recipe of_model = reference_recipe(model);
-    of_model.stage = "pt";
-    of_model.cutoff_len = 64;
-    if (model == "llama") of_model.mesh = {{"fsdp", 2}, {"tp", 2}};
-    expect_equal_with_shared_prompts(of_model, questions);
-  }
+class SharedPrompts : public testing::TestWithParam<const char*> {};
+
+// GPT-2 learns its positions. Gemma 3 has windows and Llama 4 chunks, both shorter than these rows. Baichuan 13B has
+// ALiBi, GPT-OSS sinks and windows, DeepSeek-V2 latent heads and experts.
+TEST_P(SharedPrompts, MakeChoicesAsLikelyAsAlone) {
+  Recipe recipe = reference_recipe(GetParam());
+  recipe.stage = "pt";
+  recipe.cutoff_len = 64;
+  if (GetParam() == std::string("llama")) recipe.mesh = {{"fsdp", 2}, {"tp", 2}};
+  expect_equal_with_shared_prompts(recipe, questions_with({21, 19, 33, 17, 22, 26, 30, 24}, 4));
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, SharedPrompts,
+                         testing::Values("llama", "gpt2", "gemma3", "llama4", "baichuan13b", "gpt_oss", "deepseek_v2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// Two questions a step, so the last step has one question and filler. The choices of the longest question do not fit
+// into one line, so it is repeated.
+TEST_F(EvalCommand, SharedPromptsOfSeveralSteps) {
+  std::vector<std::vector<Example>> questions = questions_with({40, 33, 52, 35, 44}, 5);
+  questions[1].resize(3);
+  questions[4].resize(4);
+  Recipe few = reference_recipe("llama");
+  few.stage = "pt";
+  few.cutoff_len = 64;
+  few.per_device_eval_batch_size = 2;
+  expect_equal_with_shared_prompts(few, questions);
 }
 
 // A line has more positions than a block of queries has, and a number that blocks do not divide.
@@ -261,21 +277,42 @@ TEST_F(EvalCommand, SharedPromptsOfQuestions) {
     return out;
   };
   using Ids = std::vector<std::vector<int32_t>>;
-  const std::vector<Example> two{row({1, 2, 3, 4, 5, 8}, 5), row({1, 2, 3, 4, 5, 9, 7}, 5)};
-  const std::vector<Example> rows = with_shared_prompts({two}, 16);
-  EXPECT_EQ(ids(rows), (Ids{{1, 2, 3, 4}, {5, 8}, {5, 9, 7}}));
-  EXPECT_EQ(rows[0].labels, (std::vector<int32_t>{kIgnore, kIgnore, kIgnore, kIgnore}));
-  EXPECT_EQ(rows[2].labels, (std::vector<int32_t>{kIgnore, 9, 7}));
-  // The third choice does not fit into the line of the first two.
-  std::vector<Example> three = two;
-  three.push_back(row({1, 2, 3, 4, 5, 6}, 5));
-  EXPECT_EQ(ids(with_shared_prompts({three}, 10)), (Ids{{1, 2, 3, 4}, {5, 8}, {5, 9, 7}, {1, 2, 3, 4}, {5, 6}}));
+  std::vector<int32_t> asked(16), prompt(15);  // 1, 2, 3, ...
+  std::iota(asked.begin(), asked.end(), 1);
+  std::iota(prompt.begin(), prompt.end(), 1);
+  const auto choice = [&](const std::vector<int32_t>& reply) {
+    std::vector<int32_t> all = asked;
+    all.insert(all.end(), reply.begin(), reply.end());
+    return row(all, asked.size());
+  };
+  const std::vector<Example> three{choice({20}), choice({21, 22}), choice({23})};
+  const std::vector<Example> rows = with_shared_prompts({three}, 32);
+  EXPECT_EQ(ids(rows), (Ids{prompt, {16, 20}, {16, 21, 22}, {16, 23}}));
+  EXPECT_EQ(rows[0].labels, std::vector<int32_t>(15, kIgnore));
+  EXPECT_EQ(rows[2].labels, (std::vector<int32_t>{kIgnore, 21, 22}));
+  // The fifth choice does not fit into the line of the first four.
+  std::vector<Example> seven = three;
+  for (int32_t id = 24; id < 28; ++id) seven.push_back(choice({id}));
+  EXPECT_EQ(ids(with_shared_prompts({seven}, 24)),
+            (Ids{prompt, {16, 20}, {16, 21, 22}, {16, 23}, {16, 24}, prompt, {16, 25}, {16, 26}, {16, 27}}));
   // The choices' own tokens are not shared, even if they are equal.
-  EXPECT_EQ(ids(with_shared_prompts({{row({1, 2, 3, 4, 5, 8}, 4), row({1, 2, 3, 4, 5, 9}, 4)}}, 16)),
-            (Ids{{1, 2, 3}, {4, 5, 8}, {4, 5, 9}}));
-  EXPECT_TRUE(with_shared_prompts({two, {row({2, 3, 4}, 2), row({1, 3, 4}, 2)}}, 16).empty()) << "no common beginning";
-  EXPECT_TRUE(with_shared_prompts({{row({1, 2, 3, 4, 5, 6, 7, 8}, 2), row({1, 2, 5, 6, 7, 8, 9}, 2)}}, 16).empty())
-      << "little would be saved";
+  EXPECT_EQ(ids(with_shared_prompts({{choice({20, 30}), choice({20, 31}), choice({20, 32})}}, 32)),
+            (Ids{prompt, {16, 20, 30}, {16, 20, 31}, {16, 20, 32}}));
+  // A question that was cut differently for its choices.
+  EXPECT_EQ(ids(with_shared_prompts({three, three, {row({2, 3, 4}, 2), row({3, 5, 5}, 2)}}, 32)), (Ids{prompt,
+                                                                                                       {16, 20},
+                                                                                                       {16, 21, 22},
+                                                                                                       {16, 23},
+                                                                                                       prompt,
+                                                                                                       {16, 20},
+                                                                                                       {16, 21, 22},
+                                                                                                       {16, 23},
+                                                                                                       {2},
+                                                                                                       {3, 4},
+                                                                                                       {3},
+                                                                                                       {5, 5}}));
+  EXPECT_TRUE(with_shared_prompts({{row({1, 8}, 1), row({1, 9}, 1)}}, 16).empty()) << "one token before the choice";
+  EXPECT_TRUE(with_shared_prompts({{three[0], three[2]}}, 32).empty()) << "less than half would be saved";
 }
 
 TEST_F(EvalCommand, TokensOfLetters) {

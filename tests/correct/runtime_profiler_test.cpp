@@ -1,4 +1,5 @@
 // Tests Profiler with the vendors' plugins on a machine without a GPU.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -30,7 +31,9 @@ TEST(Profiler, GivesAnXSpace) {
   const auto plugin = Plugin::load("cuda");
   for (int i = 0; i < 2; ++i) {
     Profiler profiler(*plugin);
-    EXPECT_EQ(profiler.finish(), "\x0a\x10\x12\x0e/host:metadata");
+    const std::string profile = profiler.finish();
+    EXPECT_THAT(profile, testing::StartsWith("\x0a"));
+    EXPECT_THAT(profile, testing::HasSubstr("\x12\x0e/host:metadata"));
   }
   const Profiler unfinished(*plugin);
 }

@@ -41,6 +41,33 @@ TEST_F(Profile, EndsWithTheRun) {
   EXPECT_EQ(read_text(file(4)), "1 programs");
 }
 
+TEST_F(Profile, OfARunThatEndsEarlyHasTheStepsSoFar) {
+  // The second evaluation is no better than the first one, because nothing is learned.
+  const Outcome trained =
+      run({"profiler_steps=4", "eval_dataset=" + (reference_model("llama").parent_path() / "rows.jsonl").string(),
+           "eval_strategy=steps", "eval_steps=1", "learning_rate=1e-30", "early_stopping_patience=1"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr("the profile of steps 1 to 2 is in"));
+  EXPECT_TRUE(std::filesystem::exists(file(1)));
+}
+
+TEST_F(Profile, OfAResumedRunBeginsThere) {
+  ASSERT_EQ(run({"max_steps=2", "save_strategy=steps", "save_steps=2"}).code, 0);
+  const Outcome resumed = run({"profiler_steps=3", "resume_from_checkpoint=true"});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(read_text(file(3)), "1 programs");
+  const Outcome late = run({"profiler_steps=2", "resume_from_checkpoint=true", "max_steps=5"});
+  ASSERT_EQ(late.code, 0) << late.err;
+  EXPECT_THAT(late.err, HasSubstr("profiler_steps: the run has no steps from 1 to 2"));
+}
+
+TEST_F(Profile, OfAnEarlierRunIsOverwritten) {
+  ASSERT_EQ(run({"profiler_steps=1"}).code, 0);
+  ASSERT_EQ(run({"profiler_steps=1", "profiler_steps_start=2", "overwrite_output_dir=true"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(file(1)));
+  EXPECT_TRUE(std::filesystem::exists(file(3)));
+}
+
 TEST_F(Profile, DoesNotExistUnlessAskedFor) {
   const Outcome trained = run({});
   ASSERT_EQ(trained.code, 0) << trained.err;

@@ -103,6 +103,60 @@ INSTANTIATE_TEST_SUITE_P(Settings, Blockwise,
                                          Setting{"both_ways_rest_and_window", 37, 8, 2, 2, 7, false}),
                          [](const auto& info) { return info.param.name; });
 
+// Rows of a prompt and its branches. Many blocks of queries equal one block, and each branch equals the row of its
+// prompt and the branch alone. 8 parts of 2 blocks, 3 blocks that are left, and 5 positions.
+TEST(AttentionToPrompts, EqualsRowsOfTheirOwn) {
+  const int64_t block = 8, t = 8 * 2 * block + 3 * block + 5, prompt = 61, branch = 24;
+  const Value q = any({1, t, 4, 4}, 1), k = any({1, t, 2, 4}, 2), v = any({1, t, 2, 4}, 3);
+  std::vector<double> segments, prompts, positions;
+  for (int64_t i = 0; i < t; ++i) {
+    const int64_t number = i < prompt ? 0 : 1 + (i - prompt) / branch;
+    segments.push_back(static_cast<double>(number + 1));
+    prompts.push_back(1);
+    positions.push_back(static_cast<double>(i < prompt ? i : prompt + (i - prompt) % branch));
+  }
+  const ModelConfig config{.attention_chunk = 20};
+  const Weights none;
+  const ShardingRules rules{MeshAxes{}};
+  GraphRun run;
+  const Tensors in{run.input(q), run.input(k), run.input(v)};
+  const Tensor number = run.input(i32({1, t}, segments)), of_prompt = run.input(i32({1, t}, prompts)),
+               position = run.input(i32({1, t}, positions));
+  for (const std::string kind : {"plain", "window", "chunk", "slopes"}) {
+    AttentionOptions options{.scale = 0.9};
+    if (kind == "window") options.window = constant(19, DType::kI32);
+    if (kind == "chunk") options.chunk = constant(20, DType::kI32);
+    if (kind == "slopes") options.slopes = alibi_slopes(4);
+    for (const auto& [name, size] : {std::pair<std::string, int64_t>{"once", 512}, {"blocks", block}}) {
+      Forward f{.config = config, .weights = none, .sharding = rules, .attention_block = size};
+      f.segments = number, f.prompts = of_prompt, f.positions = position;
+      run.output(kind + "/" + name, attention(f, in[0], in[1], in[2], options, nullptr));
+    }
+    for (int64_t start = prompt; start < t; start += branch) {
+      const int64_t end = std::min(start + branch, t), length = prompt + end - start;
+      const auto alone = [&](const Tensor& x) {
+        return concatenate({slice(x, 1, 0, prompt), slice(x, 1, start, end)}, 1);
+      };
+      Forward f{.config = config, .weights = none, .sharding = rules, .attention_block = 512};
+      f.segments = full(1, {DType::kI32, {1, length}});
+      f.positions = expand(iota({DType::kI32, {length}}, 0), 0);
+      const Tensor out = attention(f, alone(in[0]), alone(in[1]), alone(in[2]), options, nullptr);
+      run.output(kind + "/" + std::to_string(start), slice(out, 1, prompt, length));
+    }
+  }
+  const std::map<std::string, Value> got = run.run();
+  for (const std::string kind : {"plain", "window", "chunk", "slopes"}) {
+    const std::vector<double>& once = got.at(kind + "/once").elements;
+    for (size_t e = 0; e < once.size(); ++e)
+      ASSERT_NEAR(got.at(kind + "/blocks").elements[e], once[e], 2e-6) << kind << ' ' << e;
+    for (int64_t start = prompt; start < t; start += branch) {
+      const std::vector<double>& alone = got.at(kind + "/" + std::to_string(start)).elements;
+      for (size_t e = 0; e < alone.size(); ++e)
+        ASSERT_NEAR(once[static_cast<size_t>(start) * 16 + e], alone[e], 2e-6) << kind << ' ' << start << ' ' << e;
+    }
+  }
+}
+
 // Returns the number of elements of the largest array in a program's text.
 int64_t largest_array(const std::string& text) {
   int64_t largest = 0;

@@ -188,11 +188,12 @@ Tensor attend_to_prompts(const Forward& f, const Tensor& q_BTNH, const Tensor& k
   const std::vector<Tensor> queries{q_BTNH, f.positions, chunks_of(f.segments, f, options.chunk),
                                     chunks_of(f.prompts, f, options.chunk)};
   const int64_t t = q_BTNH.dim(1), block = std::min(f.attention_block, t);
-  // Each part has the same number of blocks; the last part is what is left.
+  // Up to eight parts with the same number of blocks, then the blocks that are left, then a smaller block.
   const int64_t parts = std::min<int64_t>(t / block, 8), length = t / block / parts * block;
   std::vector<Tensor> outputs;
-  for (int64_t start = 0; start < t; start += length) {
-    const int64_t end = std::min(start + length, t), size = end - start < length ? end - start : block;
+  for (int64_t start = 0, end = 0; start < t; start = end) {
+    const int64_t left = t - start, size = std::min(block, left);
+    end = start + (left >= length ? length : left / size * size);
     const Keys keys{slice(k_BTKH, 1, 0, end), slice(v_BTKH, 1, 0, end), slice(queries[1], 1, 0, end),
                     slice(queries[2], 1, 0, end)};
     std::vector<Tensor> blocks;
