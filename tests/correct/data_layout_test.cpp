@@ -180,6 +180,14 @@ TEST(Layout, IdleStagesCostTime) {
   EXPECT_EQ(layout_cost({.used = 3}, shape, spec), 2 * three);
 }
 
+TEST(Layout, EveryShapeHoldsSomeStep) {
+  const BatchSpec spec{.sequences = 4, .max_length = 128, .lines = Lines::kRegrouped};
+  const std::vector<std::vector<int64_t>> steps{{96, 106, 96, 98}, {99, 95, 93, 96}, {95, 102}};
+  for (const BatchShape& shape : choose_shapes(steps, spec, 106, 128))
+    EXPECT_TRUE(std::ranges::any_of(steps, [&](const auto& step) { return lay_out(step, shape, spec).has_value(); }))
+        << shape.lines << " x " << shape.length;
+}
+
 TEST(Layout, PlacesTheLongestFirst) {
   const BatchSpec spec{.sequences = 4, .lines = Lines::kRegrouped};
   const BatchShape shape{.micro_batches = 4, .lines = 1, .length = 10, .sequences = 4, .counted = true};

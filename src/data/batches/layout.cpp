@@ -178,10 +178,9 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     for (size_t i = 0; i < best.size(); ++i) sum += std::min(best[i], costs[shape][i]);
     return sum;
   };
-  // Returns the index of the shape that gives the smallest sum of costs when it is added. If `sure` is true, considers
-  // only the shapes into which every step fits.
-  auto best_addition = [&](const std::vector<int64_t>& best, bool sure) {
-    size_t found = all.size();
+  // Returns the index of the shape that gives the smallest sum of costs when it is added; `found`, if no other shape
+  // gives a smaller sum than this one. If `sure` is true, considers only the shapes into which every step fits.
+  auto best_addition = [&](const std::vector<int64_t>& best, bool sure, size_t found) {
     for (size_t shape = 0; shape < all.size(); ++shape)
       if ((!sure || holds_all(all[shape], spec, longest)) &&
           (found == all.size() || sum_with(best, shape) < sum_with(best, found)))
@@ -190,11 +189,11 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     return found;
   };
   const size_t none = kMostShapes;
-  std::vector<size_t> chosen{best_addition(best_without({}, none), true)};
+  std::vector<size_t> chosen{best_addition(best_without({}, none), true, all.size())};
   while (chosen.size() < kMostShapes) {
     const std::vector<int64_t> best = best_without(chosen, none);
     const int64_t before = std::accumulate(best.begin(), best.end(), int64_t{0});
-    const size_t next = best_addition(best, false);
+    const size_t next = best_addition(best, false, all.size());
     if (before - sum_with(best, next) <= before / kLeastGain) break;
     chosen.push_back(next);
   }
@@ -203,7 +202,7 @@ std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& s
     bool sure = true;
     for (size_t other = 0; other < chosen.size(); ++other)
       if (other != k && holds_all(all[chosen[other]], spec, longest)) sure = false;
-    chosen[k] = best_addition(best_without(chosen, k), sure);
+    chosen[k] = best_addition(best_without(chosen, k), sure, chosen[k]);
   }
   std::vector<BatchShape> out;
   for (const size_t shape : std::set(chosen.begin(), chosen.end())) out.push_back(all[shape]);
