@@ -1,6 +1,5 @@
 #include "runtime/ffi.h"
 
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -31,12 +30,7 @@ struct FfiExtension {
 constexpr size_t kRegisterHandlerArgsSize = offsetof(RegisterHandlerArgs, traits) + sizeof(uint32_t);
 
 const FfiExtension* find_extension(const Plugin& plugin) {
-  for (const PJRT_Extension_Base* e = plugin.api().extension_start; e != nullptr; e = e->next) {
-    int type;  // an int, since newer plugins have types that the enum lacks
-    std::memcpy(&type, &e->type, sizeof type);
-    if (type == PJRT_Extension_Type_FFI) return reinterpret_cast<const FfiExtension*>(e);
-  }
-  return nullptr;
+  return reinterpret_cast<const FfiExtension*>(pjrt::find_extension(plugin.api(), PJRT_Extension_Type_FFI));
 }
 
 }  // namespace

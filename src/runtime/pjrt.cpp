@@ -1,5 +1,6 @@
 #include "runtime/pjrt.h"
 
+#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -81,6 +82,15 @@ void check(const PJRT_Api& api, PJRT_Error* error, const char* call) {
 
 std::string take(const PJRT_Api& api, PJRT_Error* error) {
   return error == nullptr ? "" : read_and_destroy(api, error).text;
+}
+
+const PJRT_Extension_Base* find_extension(const PJRT_Api& api, int type) {
+  for (const PJRT_Extension_Base* e = api.extension_start; e != nullptr; e = e->next) {
+    int found;  // an int, since newer plugins have types that the enum lacks
+    std::memcpy(&found, &e->type, sizeof found);
+    if (found == type) return e;
+  }
+  return nullptr;
 }
 
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call) {

@@ -27,6 +27,9 @@ void check(const PJRT_Api& api, PJRT_Error* error, const char* call);
 // Destroys `error` and returns "CODE: message"; "" when `error` is null.
 std::string take(const PJRT_Api& api, PJRT_Error* error);
 
+// Returns the plugin's extension of this type (PJRT_Extension_Type), null when it has none.
+const PJRT_Extension_Base* find_extension(const PJRT_Api& api, int type);
+
 // Waits for `event` and destroys it. Does nothing if `event` is null. If the event has an error, throws like check().
 void await(const PJRT_Api& api, PJRT_Event* event, const char* call);
 // Keeps `alive` until `event` is ready; a thread of the plugin then releases it. When `event` is null, releases `alive`

@@ -1,7 +1,6 @@
 #include "runtime/profiler.h"
 
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 
 #include "base/error.h"
@@ -65,12 +64,8 @@ struct ProfilerExtension {
 constexpr std::string_view kOptions = "\x10\x01\x18\x01\x28\x01\x38\x01";
 
 const ProfilerApi* find_api(const Plugin& plugin) {
-  for (const PJRT_Extension_Base* e = plugin.api().extension_start; e != nullptr; e = e->next) {
-    int type;  // an int, since newer plugins have types that the enum lacks
-    std::memcpy(&type, &e->type, sizeof type);
-    if (type == PJRT_Extension_Type_Profiler) return reinterpret_cast<const ProfilerExtension*>(e)->api;
-  }
-  return nullptr;
+  const PJRT_Extension_Base* extension = pjrt::find_extension(plugin.api(), PJRT_Extension_Type_Profiler);
+  return extension == nullptr ? nullptr : reinterpret_cast<const ProfilerExtension*>(extension)->api;
 }
 
 void check(const ProfilerApi& api, PluginError* error, std::string_view call) {

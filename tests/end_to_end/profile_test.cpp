@@ -11,7 +11,6 @@ namespace fettle {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 class Profile : public testing::Test {
  protected:
