@@ -73,8 +73,8 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
   if (spec_.grouping == RowGrouping::kBranches) group_branches();
   skip_rows();
   // Drops lengths that no row needs.
-  for (int64_t group = 0; !spec_.packing && packs() && group < groups(); ++group)
-    longest = std::max(longest, group_length(group));
+  if (spec_.grouping == RowGrouping::kBranches)
+    for (int64_t group = 0; group < groups(); ++group) longest = std::max(longest, group_length(group));
   while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
   choose_shapes();
