@@ -102,8 +102,9 @@ Program build_piece(int64_t length, int64_t keys, DType dtype, const ChooseKerne
   const Weights none;
   const ShardingRules rules{MeshAxes{}};
   const Tensor q = program.input("q", {dtype, {1, length, 9, kWidth}});
-  LayerCache cache;
-  for (const char* name : {"keys", "values"}) cache[name] = program.input(name, {dtype, {1, keys, 3, kWidth}});
+  std::map<std::string, Tensor> arrays;
+  for (const char* name : {"keys", "values"}) arrays[name] = program.input(name, {dtype, {1, keys, 3, kWidth}});
+  LayerCache cache = LayerCache::of(arrays);
   Forward f{.config = config, .weights = none, .sharding = rules};
   f.cache = Cache{.filled = program.input("filled", {DType::kI32, {1}})};
   program.output("o", attention(f, q, {}, {}, {.scale = 0.125}, &cache));

@@ -1,4 +1,5 @@
-// Trials of the composite "cached_attention": pieces of prompts whose first query is not the first key.
+// Trials of the composite "cached_attention": pieces of prompts whose first query is not the first key, and the next
+// tokens of several rows.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -11,17 +12,21 @@
 namespace fettle {
 namespace {
 
-// The sizes and options of a trial. The queries are at the positions first, first + 1, ... of the keys.
+// The sizes and options of a trial. The queries of row r are at the positions first_of(r), first_of(r) + 1, ... of the
+// keys.
 struct CachedSetting {
   DType dtype = DType::kF32;
   double bound = 1e-4;
-  int64_t length = 70, keys = 320, first = 91, width = 16;
+  int64_t rows = 1, length = 70, keys = 320, first = 91, width = 16;
   int64_t window = 0, chunk = 0;  // 0: none
   double softcap = 0;
   bool slopes = false;
+
+  int64_t first_of(int64_t row) const { return first + 70 * row; }
 };
 
 constexpr int64_t kQueryHeads = 4, kCacheHeads = 2;
+constexpr int64_t kLayers = 3, kLayer = 1;  // the trial reads one layer of the cache
 // The size of the numbers in keys and values after the last query. They must not change a result.
 constexpr float kGarbage = 1e4F;
 
@@ -39,12 +44,14 @@ std::vector<double> define_cached(const std::vector<TrialInput>& inputs, const C
   const std::vector<double> q = doubles(inputs[0].value), k = doubles(inputs[1].value), v = doubles(inputs[2].value);
   const std::vector<double> slopes = alibi_slopes(kQueryHeads);
   std::vector<double> out(q.size());
-  for (int64_t i = 0; i < s.length * kQueryHeads; ++i) {
-    const int64_t position = s.first + i / kQueryHeads, head = i % kQueryHeads;
+  for (int64_t i = 0; i < s.rows * s.length * kQueryHeads; ++i) {
+    const int64_t row = i / kQueryHeads / s.length, head = i % kQueryHeads;
+    const int64_t position = s.first_of(row) + i / kQueryHeads % s.length;
     double sum = 0;
     for (int64_t key = 0; key < s.keys; ++key) {
       if (!sees(s, position, key)) continue;
-      const int64_t at = (key * kCacheHeads + head / (kQueryHeads / kCacheHeads)) * s.width;
+      const int64_t key_head = head / (kQueryHeads / kCacheHeads);
+      const int64_t at = (((kLayer * s.rows + row) * s.keys + key) * kCacheHeads + key_head) * s.width;
       double score = 0;
       for (int64_t h = 0; h < s.width; ++h) score += scale_of(s) * q[i * s.width + h] * k[at + h];
       if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
@@ -58,18 +65,24 @@ std::vector<double> define_cached(const std::vector<TrialInput>& inputs, const C
 }
 
 Trial cached_trial(const MeshAxes& mesh, const CachedSetting& s) {
-  std::string title = "attention to a cache in " + std::string(stablehlo_name(s.dtype));
+  std::string title = s.length == 1 ? "attention of the next token in " : "attention to a cache in ";
+  title += stablehlo_name(s.dtype);
   if (s.window > 0) title += " with a window";
   Trial out{.title = title, .bound = s.bound};
-  const Dims cache{1, s.keys, kCacheHeads, s.width};
-  out.inputs.push_back({trial_numbers({s.dtype, {1, s.length, kQueryHeads, s.width}}, 1), {}});
+  const Dims cache{kLayers, s.rows, s.keys, kCacheHeads, s.width};
+  out.inputs.push_back({trial_numbers({s.dtype, {s.rows, s.length, kQueryHeads, s.width}}, 1), {}});
   for (const uint32_t seed : {2U, 3U}) {
     HostArray array = trial_numbers({s.dtype, cache}, seed);
-    for (int64_t i = (s.first + s.length) * kCacheHeads * s.width; i < array.shape().elements(); ++i)
-      store_float(array.data(), s.dtype, i, i % 2 == 0 ? kGarbage : -kGarbage);
+    for (int64_t row = kLayer * s.rows; row < (kLayer + 1) * s.rows; ++row)
+      for (int64_t key = s.first_of(row % s.rows) + s.length; key < s.keys; ++key)
+        for (int64_t i = 0; i < kCacheHeads * s.width; ++i)
+          store_float(array.data(), s.dtype, (row * s.keys + key) * kCacheHeads * s.width + i,
+                      i % 2 == 0 ? kGarbage : -kGarbage);
     out.inputs.push_back({std::move(array), {}});
   }
-  out.inputs.push_back({HostArray::from<int32_t>({DType::kI32, {1}}, {static_cast<int32_t>(s.first)}), {}});
+  std::vector<int32_t> filled;
+  for (int64_t row = 0; row < s.rows; ++row) filled.push_back(static_cast<int32_t>(s.first_of(row)));
+  out.inputs.push_back({HostArray::from<int32_t>({DType::kI32, {s.rows}}, filled), {}});
   out.build = [mesh, s](const std::vector<Tensor>& in) -> std::vector<Tensor> {
     const ModelConfig config;
     const Weights none;
@@ -81,8 +94,9 @@ Trial cached_trial(const MeshAxes& mesh, const CachedSetting& s) {
     if (s.window > 0) options.window = constant(static_cast<double>(s.window), DType::kI32);
     if (s.chunk > 0) options.chunk = constant(static_cast<double>(s.chunk), DType::kI32);
     // The cache already has the keys and values of the queries.
-    LayerCache filled{{"keys", in[1]}, {"values", in[2]}};
-    return {convert(attention(f, in[0], {}, {}, options, &filled), DType::kF32)};
+    const Tensor layer = constant(static_cast<double>(kLayer), DType::kI32);
+    LayerCache layer_cache({{"keys", {in[1], layer}}, {"values", {in[2], layer}}});
+    return {convert(attention(f, in[0], {}, {}, options, &layer_cache), DType::kF32)};
   };
   out.wanted = {define_cached(out.inputs, s)};
   return out;
@@ -95,6 +109,9 @@ std::vector<Trial> cached_attention_trials(const MeshAxes& mesh, bool) {
       {.window = 75, .softcap = 3},
       {.dtype = DType::kF32, .chunk = 50, .slopes = true},
       {.dtype = DType::kBF16, .bound = 2e-2, .width = 64},
+      {.rows = 2, .length = 1, .window = 75, .softcap = 3},
+      {.rows = 3, .length = 1, .chunk = 50, .slopes = true},
+      {.dtype = DType::kBF16, .bound = 2e-2, .rows = 2, .length = 1, .width = 64},
   };
   std::vector<Trial> out;
   for (const CachedSetting& setting : settings) out.push_back(cached_trial(mesh, setting));

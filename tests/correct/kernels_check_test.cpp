@@ -94,6 +94,7 @@ TEST_F(KernelCheck, EveryRowIsTriedAndAgrees) {
       std::vector<Trial> trials = trials_of(row.composite, {});
       for (const Trial& trial : trials)
         EXPECT_EQ(program_of(trial, &anywhere).kernels().size(), 1u) << trial.title << " does not call " << row.id;
+      if (row.composite == "cached_attention") continue;  // it always gets the arrays of all layers
       const std::string on_slices = program_of(also_on_slices(std::move(trials.back())), &anywhere).text();
       EXPECT_NE(on_slices.find("slices = array<i64"), std::string::npos) << row.id << " reads no slice in place";
     }

@@ -47,6 +47,17 @@ struct SoftmaxRows {
 inline constexpr float kLowest = -1e30F;
 inline constexpr int64_t kSumLanes = 16;
 
+// The queries of one position that share a key head, and the keys that they see: those from `first` to `last` - 1.
+struct QueryKeys {
+  const void* q;      // [heads, width]
+  const void *k, *v;  // key and value number i begin at element i * stride
+  DType dtype;        // of q, k and v: f32 or bf16
+  int64_t heads, width, stride, first, last;
+  float scale, softcap;  // softcap 0: none
+  const float* slopes;   // [heads]: slopes[h] * (position - i) is subtracted from the score of key i; null: none
+  int64_t position;
+};
+
 struct BlockOps {
   const char* name;  // "avx512_bf16"
   bool pairs;        // words are pairs of bf16; else f32
@@ -99,6 +110,11 @@ struct BlockOps {
   // Reads w once, so it is fast when m is small.
   void (*row_products)(const void* x, DType x_type, int64_t m, const void* w, DType w_type, int64_t rows, int64_t k,
                        float* c, int64_t c_row);
+
+  // Computes the attention of `keys.q`, not divided by the sum of the weights: out [heads, width], the largest score
+  // `top` [heads], and `sum` [heads], the sum of exp(score - top). `scores` is scratch memory for heads * (last -
+  // first) floats. Weights of bf16 values are rounded to bf16. Reads each key and each value once.
+  void (*attend_one)(const QueryKeys& keys, float* scores, float* top, float* sum, float* out);
 
   // `product` is fastest when m is a multiple of row_step and k a multiple of word_step.
   int64_t row_step, word_step;

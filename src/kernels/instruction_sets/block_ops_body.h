@@ -584,6 +584,7 @@ constexpr BlockOps make_table(const char* name) {
           .add = add,
           .row_dots = row_dots,
           .row_products = row_products,
+          .attend_one = attend_one,
           .row_step = kPanelRows,
           .word_step = 1,
           .rows = kRowOps};

@@ -134,16 +134,6 @@ Tensor attention_body(const std::vector<Tensor>& inputs, AttentionOptions option
   return concatenate(outputs, 1);
 }
 
-// Returns the cache with each row's new keys or values written to it. Row b is written from position filled_B[b] on.
-Tensor appended(Tensor cache_BSKH, const Tensor& new_BTKH, const Tensor& filled_B) {
-  const Tensor zero = constant(0, DType::kI32);
-  for (int64_t row = 0; row < cache_BSKH.dim(0); ++row)
-    cache_BSKH = dynamic_update_slice(
-        cache_BSKH, slice(new_BTKH, 0, row, row + 1),
-        {constant(static_cast<double>(row), DType::kI32), reshape(slice(filled_B, 0, row, row + 1), {}), zero, zero});
-  return cache_BSKH;
-}
-
 // Returns the window when it is a constant of the program; 0: no window, -1: not a constant.
 int64_t known_window(const Tensor& window) {
   if (!window) return 0;
@@ -215,27 +205,28 @@ NamedAttributes attributes_of(const AttentionOptions& options) {
 }
 
 // Computes attention over the keys and values of a cache, to which those of the queries have been written.
-Tensor attend_to_cache(const Forward& f, const Tensor& q_BTNH, const Tensor& keys_BSKH, const Tensor& values_BSKH,
+Tensor attend_to_cache(const Forward& f, const Tensor& q_BTNH, const CacheSlice& keys, const CacheSlice& values,
                        const AttentionOptions& options) {
-  const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), s = keys_BSKH.dim(1);
+  const int64_t b = q_BTNH.dim(0), t = q_BTNH.dim(1), s = keys.stack.dim(2);
   // During generation, a row is one document. The positions of the cache that are not filled yet come after every
   // query, so the causal mask hides them.
   const auto body = [&](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& filled_B,
                         const AttentionOptions& of) {
     const Tensor own_T = iota({DType::kI32, {t}}, 0);
     const Tensor index = b == 1 ? own_T + reshape(filled_B, {}) : expand(own_T, 0) + expand(filled_B, 1);
-    Keys keys{k, v, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
+    Keys seen{k, v, iota({DType::kI32, {s}}, 0), full(1, {DType::kI32, {b, s}})};
     Tensor segments = full(1, {DType::kI32, {b, t}});
     if (of.chunk) {
-      keys.segments_BS = broadcast_to(expand(keys.index / of.chunk, 0), {b, s});
+      seen.segments_BS = broadcast_to(expand(seen.index / of.chunk, 0), {b, s});
       segments = broadcast_to(b == 1 ? expand(index / of.chunk, 0) : index / of.chunk, {b, t});
     }
-    return attend(q, index, segments, keys, of);
+    return attend(q, index, segments, seen, of);
   };
-  const bool composed = b == 1 && t > 1 && !options.sinks_N && values_BSKH.dim(3) == keys_BSKH.dim(3);
-  if (!composed) return body(q_BTNH, keys_BSKH, values_BSKH, f.cache->filled, options);
-  const Partition cache = f.sharding.fitting({"batch", "", "act_kv_heads", ""}, keys_BSKH.dims());
-  std::vector<Tensor> inputs{q_BTNH, keys_BSKH, values_BSKH, f.cache->filled};
+  const bool composed = (b == 1 || t == 1) && !options.sinks_N && values.stack.dim(4) == keys.stack.dim(4);
+  if (!composed) return body(q_BTNH, read(keys), read(values), f.cache->filled, options);
+  internal_check(keys.number == values.number, "keys and values must be those of one layer");
+  const Partition cache = f.sharding.fitting({"", "batch", "", "act_kv_heads", ""}, keys.stack.dims());
+  std::vector<Tensor> inputs{q_BTNH, keys.stack, values.stack, keys.number, f.cache->filled};
   std::vector<Partition> partitions{f.sharding.fitting({"batch", "length", "act_heads", ""}, q_BTNH.dims()), cache,
                                     cache};
   for (const Tensor& option : {options.window, options.chunk})
@@ -246,10 +237,10 @@ Tensor attend_to_cache(const Forward& f, const Tensor& q_BTNH, const Tensor& key
   return composite("cached_attention", attributes, inputs, partitions,
                    [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
                      AttentionOptions of = options;
-                     size_t next = 4;
+                     size_t next = 5;
                      if (of.window) of.window = in[next++];
                      if (of.chunk) of.chunk = in[next];
-                     return {body(in[0], in[1], in[2], in[3], of)};
+                     return {body(in[0], read({in[1], in[3]}), read({in[2], in[3]}), in[4], of)};
                    })[0];
 }
 
@@ -259,12 +250,11 @@ Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, c
                  const AttentionOptions& options, LayerCache* cache) {
   PathScope scope("attention");
   if (cache != nullptr) {
-    Tensor &keys_BSKH = cache->at("keys"), &values_BSKH = cache->at("values");
     if (k_BTKH) {
-      keys_BSKH = appended(keys_BSKH, k_BTKH, f.cache->filled);
-      values_BSKH = appended(values_BSKH, v_BTKH, f.cache->filled);
+      cache->append("keys", k_BTKH, f.cache->filled);
+      cache->append("values", v_BTKH, f.cache->filled);
     }
-    return attend_to_cache(f, q_BTNH, keys_BSKH, values_BSKH, options);
+    return attend_to_cache(f, q_BTNH, cache->slice("keys"), cache->slice("values"), options);
   }
   if (f.prompts) return attend_to_prompts(f, q_BTNH, k_BTKH, v_BTKH, options);
   const Tensor segments = chunks_of(f.segments, f, options.chunk);

@@ -148,7 +148,7 @@ Tensor mamba2(const Forward& f, const Layer& layer, const Tensor& x_BTD, LayerCa
   const StateSpace out =
       state_space(values * expand(step, 3), keys, queries, decay, documents_of(f, x_BTD),
                   std::min({kChunk, f.attention_block, t}), cache != nullptr ? cache->at("state") : Tensor{});
-  if (cache != nullptr) cache->at("state") = out.state_BNKH;
+  if (cache != nullptr) cache->replace("state", out.state_BNKH);
   const Tensor y = reshape(out.out_BTNH + values * expand(f32(layer[module + "D"]), 1), {b, t, inner});
   const Tensor gated = y * activation("silu", f32(gate));
   Tensor normal = gated;

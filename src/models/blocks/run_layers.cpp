@@ -111,25 +111,23 @@ class Layers {
     if (f_.unpack) f_.unpack(layer, offset > 0 ? &input : nullptr);
     take_others(group, carried);
     ScanStep step{carried, {}};
-    LayerCache cache;
-    // Start indices of the layer's slice in each array of the cache; empty when the layer has no such array.
-    std::vector<std::vector<Tensor>> starts(f_.cache ? f_.cache->kinds.size() : 0);
-    for (size_t i = 0; i < starts.size(); ++i) {
-      const CacheArray& kind = f_.cache->kinds[i];
-      if (!kind.layers.contains(lowest)) continue;
-      starts[i].assign(kind.dims.size() + 1, constant(0, DType::kI32));
-      starts[i][0] =
-          at(kind.layers.within(group.first, group.first + group.period).count(), kind.layers.slice_of(lowest));
-      Dims slice = carried[i + 1].dims();
-      slice[0] = 1;
-      cache[kind.name] = reshape(dynamic_slice(carried[i + 1], starts[i], slice), Dims(slice.begin() + 1, slice.end()));
+    // The arrays of the cache that the layer has. The first value that the loop carries is the residual stream.
+    std::map<std::string, size_t> arrays;
+    for (size_t i = 0; f_.cache && i < f_.cache->kinds.size(); ++i)
+      if (f_.cache->kinds[i].layers.contains(lowest)) arrays[f_.cache->kinds[i].name] = i;
+    std::map<std::string, CacheSlice> slices;
+    std::map<std::pair<int64_t, int64_t>, Tensor> numbers;  // arrays of the same layers share the number of the slice
+    for (const auto& [name, i] : arrays) {
+      const LayerSet& layers = f_.cache->kinds[i].layers;
+      const int64_t each = layers.within(group.first, group.first + group.period).count();
+      Tensor& number = numbers[{each, layers.slice_of(lowest)}];
+      if (!number) number = at(each, layers.slice_of(lowest));
+      slices[name] = {carried[1 + i], number};
     }
+    LayerCache cache(std::move(slices));
     const Tensor x = body_(layer, input, f_.cache ? &cache : nullptr);
     step.carries[0] = f_.cache ? x : f_.sharding.constrain(x, {"batch", "length", "act_embed"});
-    for (size_t i = 0; i < starts.size(); ++i)
-      if (!starts[i].empty())
-        step.carries[i + 1] =
-            dynamic_update_slice(carried[i + 1], expand(cache.at(f_.cache->kinds[i].name), 0), starts[i]);
+    for (const auto& [name, i] : arrays) step.carries[1 + i] = cache.slice(name).stack;
     const std::vector<Tensor> now = others(group);
     std::ranges::copy(now, step.carries.end() - static_cast<std::ptrdiff_t>(now.size()));
     return step;

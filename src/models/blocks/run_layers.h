@@ -5,12 +5,11 @@
 #include <map>
 #include <string>
 
+#include "models/blocks/layer_cache.h"
 #include "models/model.h"
 
 namespace fettle {
 
-// One layer's arrays of the cache, by name. The layer replaces each array by one that includes the new tokens.
-using LayerCache = std::map<std::string, Tensor>;
 using LayerBody = std::function<Tensor(const Layer& layer, const Tensor& x_BTD, LayerCache* cache)>;
 // Returns the function that computes a layer for the lines of `f`. A stage of a pipeline computes only the lines of one
 // micro-batch.

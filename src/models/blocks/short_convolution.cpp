@@ -42,7 +42,8 @@ Tensor short_convolution(const Forward& f, const Tensor& x, const Tensor& weight
   if (cache != nullptr) {
     const Tensor zero = constant(0, DType::kI32);
     const Tensor all = concatenate({convert(before, x.dtype()), x}, 1);
-    cache->at("convolution") = convert(dynamic_slice(all, {zero, f.cache->real, zero}, before.dims()), before.dtype());
+    cache->replace("convolution",
+                   convert(dynamic_slice(all, {zero, f.cache->real, zero}, before.dims()), before.dtype()));
   }
   return out;
 }

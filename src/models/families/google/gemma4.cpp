@@ -255,7 +255,7 @@ class TextModel {
                    c_.norm_eps);
       k = apply_rope(rope, decoder_.norm(layer, "self_attn.k_norm", key));
     } else if (cache != nullptr) {
-      shared_cache = {{"keys", shared_keys}, {"values", shared_values}};
+      shared_cache = LayerCache::of({{"keys", shared_keys}, {"values", shared_values}});
       cache = &shared_cache;
     } else {
       k = shared_keys, v = shared_values;

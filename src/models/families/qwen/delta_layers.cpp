@@ -91,7 +91,7 @@ Tensor delta_net(const Decoder& d, const Layer& layer, const DeltaInputs& inputs
   while (2 * chunk <= std::min({kChunk, f.attention_block, 2 * t - 1})) chunk *= 2;
   const DeltaRule rule =
       gated_delta_rule(q, k, v, decay, rate, segments, chunk, cache != nullptr ? cache->at("state") : Tensor{});
-  if (cache != nullptr) cache->at("state") = rule.state_BNKH;
+  if (cache != nullptr) cache->replace("state", rule.state_BNKH);
   const Tensor normal = rms_norm(convert(rule.out_BTNH, f.compute), layer["linear_attn.norm.weight"], c.norm_eps);
   const Tensor gate = f32(reshape(inputs.z, {b, t, n, net.value_dim}));
   const Tensor out = convert(f32(normal) * activation("silu", gate), f.compute);
