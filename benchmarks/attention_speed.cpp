@@ -10,7 +10,7 @@
 
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 #include "programs/devices.h"

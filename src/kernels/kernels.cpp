@@ -6,8 +6,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "kernels/cpu/attention_kernel.h"
-#include "kernels/cpu/cached_attention_kernel.h"
+#include "kernels/cpu/attention/attention_kernel.h"
+#include "kernels/cpu/attention/cached_attention_kernel.h"
 #include "kernels/cpu/products/linear_kernel.h"
 #include "kernels/cpu/products/lora_kernel.h"
 #include "kernels/cpu/row_kernels.h"

@@ -10,7 +10,7 @@
 #include "graph/ops.h"
 #include "graph_run.h"
 #include "kernels/check.h"
-#include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/attention/attention_kernel.h"
 #include "temp_folder.h"
 
 namespace fettle {

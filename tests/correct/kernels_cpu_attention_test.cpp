@@ -12,8 +12,8 @@
 #include "base/arrays/host_array.h"
 #include "block_tasks.h"
 #include "environment.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 
 namespace fettle::cpu {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/arrays/host_array.h"
 #include "base/arrays/trial_numbers.h"
 #include "block_tasks.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 
 namespace fettle::cpu {
 namespace {

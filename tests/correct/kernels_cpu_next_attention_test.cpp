@@ -10,7 +10,7 @@
 #include "base/arrays/host_array.h"
 #include "base/arrays/trial_numbers.h"
 #include "block_tasks.h"
-#include "kernels/cpu/next_attention.h"
+#include "kernels/cpu/attention/next_attention.h"
 
 namespace fettle::cpu {
 namespace {

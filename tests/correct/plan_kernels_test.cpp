@@ -4,7 +4,7 @@
 #include "graph/custom_call.h"
 #include "graph/ops.h"
 #include "graph_run.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 #include "plan/compiled/cost.h"

@@ -4,7 +4,7 @@
 
 #include "correct/generate_models.h"
 #include "generate/batch_decoder.h"
-#include "kernels/cpu/cached_attention_kernel.h"
+#include "kernels/cpu/attention/cached_attention_kernel.h"
 #include "kernels_anywhere.h"
 
 namespace fettle {

@@ -2,7 +2,7 @@
 // number of threads.
 #include <algorithm>
 
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
 #include "kernels/cpu/ffi_operands.h"
 #include "kernels/cpu/plugin_threads.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
 #include "kernels/cpu/products/panels.h"
 #include "kernels/cpu/products/tile_operands.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 
 namespace fettle::cpu {
 

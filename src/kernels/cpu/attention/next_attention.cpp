@@ -1,9 +1,9 @@
-#include "kernels/cpu/next_attention.h"
+#include "kernels/cpu/attention/next_attention.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
 
 namespace fettle::cpu {

@@ -1,12 +1,12 @@
-#include "kernels/cpu/cached_attention_kernel.h"
+#include "kernels/cpu/attention/cached_attention_kernel.h"
 
 #include <algorithm>
 
 #include "graph/op_table.h"
 #include "graph/ops.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/next_attention.h"
 #include "kernels/cpu/block_ops.h"
-#include "kernels/cpu/next_attention.h"
 
 namespace fettle::cpu {
 namespace {

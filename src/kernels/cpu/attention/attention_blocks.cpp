@@ -1,4 +1,4 @@
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 
 #include <algorithm>
 

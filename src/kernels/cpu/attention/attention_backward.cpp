@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 
 namespace fettle::cpu {
 namespace {

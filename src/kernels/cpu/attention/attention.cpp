@@ -1,9 +1,9 @@
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/attention_blocks.h"
+#include "kernels/cpu/attention/attention_blocks.h"
 
 namespace fettle::cpu {
 namespace {

@@ -1,11 +1,11 @@
-#include "kernels/cpu/attention_kernel.h"
+#include "kernels/cpu/attention/attention_kernel.h"
 
 #include <algorithm>
 
 #include "graph/op_table.h"
 #include "graph/ops.h"
 #include "kernels/attention_site.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/block_ops.h"
 
 namespace fettle::cpu {

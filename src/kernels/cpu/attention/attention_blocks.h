@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/block_ops.h"
 
 namespace fettle::cpu {

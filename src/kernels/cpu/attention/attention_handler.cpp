@@ -1,11 +1,11 @@
 // The FFI handlers of cpu_attention and cpu_cached_attention.
 #include <algorithm>
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_kernel.h"
-#include "kernels/cpu/cached_attention_kernel.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/attention/attention_kernel.h"
+#include "kernels/cpu/attention/cached_attention_kernel.h"
+#include "kernels/cpu/attention/next_attention.h"
 #include "kernels/cpu/ffi_operands.h"
-#include "kernels/cpu/next_attention.h"
 #include "kernels/cpu/plugin_threads.h"
 #include "kernels/cpu/sliced_operands.h"
 #include "runtime/ffi.h"
