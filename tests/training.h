@@ -55,6 +55,7 @@ struct TrainOptions {
   int64_t length = 40;
   bool packing = false;
   bool laid = false;               // true: rows share lines as the run decides; false: one row per line
+  int64_t merged = 1;              // number of micro-batches that are computed at once
   bool kernels = false;            // false: the bodies of the composites are computed
   std::vector<Example> rows = {};  // the reference rows when empty
   std::function<void(const Batch&)> on_batch = {};  // called with the batch of each step
@@ -95,9 +96,10 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
   for (const auto& [axis, size] : recipe.mesh) count *= size;
   Devices& devices = cpu_devices(count);
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const auto run = make_run(recipe, repository.config(), "config.json", training_target(devices, options.kernels));
+  const Run run = with_merged(
+      make_run(recipe, repository.config(), "config.json", training_target(devices, options.kernels)), options.merged);
   const std::vector<Example> rows = options.rows.empty() ? reference_rows() : options.rows;
-  const Batches batches(rows, {.micro_batches = recipe.gradient_accumulation_steps,
+  const Batches batches(rows, {.micro_batches = run.batch.micro_batches,
                                .sequences = run.batch.sequences,
                                .max_length = 40,
                                .packing = options.packing,

@@ -55,6 +55,19 @@ size_t best_compiled(const std::vector<RematCandidate>& candidates, int64_t room
   return best;
 }
 
+// Returns a first guess of all memory except the values that the layers save. It consists of the arrays that stay
+// between steps, the gradients, and the values that one layer saves with the first policy.
+int64_t memory_beside(const Run& run, const std::vector<RematCandidate>& candidates) {
+  const MemoryTable held = held_table(run, {}, "");
+  const int64_t layers = std::max<int64_t>(1, run.model.config.num_hidden_layers);
+  return held.peak + held.gradients + candidates[0].saved / layers;
+}
+
+std::string at_once(int64_t merged, int64_t micro_batches) {
+  if (merged == 1) return "";
+  return fmt::format(", and {} of a step's {} micro-batches at once", merged, micro_batches);
+}
+
 }  // namespace
 
 int64_t stacked_bytes(const Block& block) {
@@ -96,60 +109,102 @@ size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, in
 }
 
 RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of) {
-  RematChoice choice{candidates_of(asked, shape), 0, asked.target.room};
+  RematChoice choice{.candidates = candidates_of(asked, shape), .room = asked.target.room};
   if (choice.room.bytes == 0) {
     choice.taken = choice.candidates.size() - 1;
     return choice;
   }
-  const MemoryTable held = held_table(asked, {}, "");
-  // A first guess of all memory except the values that the layers save. It consists of the arrays that stay between
-  // steps, the gradients, and the values that one layer saves with the first policy.
-  const int64_t layers = std::max<int64_t>(1, asked.model.config.num_hidden_layers);
-  const int64_t base = held.peak + held.gradients + choice.candidates[0].saved / layers;
-  choice.taken = least_that_fits(choice.candidates, choice.room.bytes, base, peak_of);
+  choice.taken =
+      least_that_fits(choice.candidates, choice.room.bytes, memory_beside(asked, choice.candidates), peak_of);
   return choice;
 }
 
-Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written) {
+std::vector<int64_t> merge_factors(const Run& run, const BatchShape& shape) {
+  constexpr int64_t kMostPositions = 8192;
+  const BatchSpec& batch = run.batch;
+  const int64_t positions = shape.lines * shape.length / (batch.shards * run.sharding.mesh().size_of("sp"));
+  std::vector<int64_t> out;
+  if (run.target.platform != "cpu" && run.target.room.bytes > 0 && batch.lines == Lines::kRegrouped &&
+      batch.stages == 1)
+    for (int64_t times = batch.micro_batches; times > 1; --times)
+      if (batch.micro_batches % times == 0 && times * positions <= kMostPositions) out.push_back(times);
+  out.push_back(1);
+  return out;
+}
+
+RematChoice choose_step(const Run& asked, const ShapeOf& shape_of, const PeakOfRun& peak_of) {
+  RematChoice choice;
+  for (const int64_t times : merge_factors(asked, shape_of(asked.batch))) {
+    const Run run = with_merged(asked, times);
+    const BatchShape shape = shape_of(run.batch);
+    const PeakOf of_policy = [&](const RematPolicy& policy) { return peak_of(with_remat(run, policy)); };
+    if (times == 1) {
+      choice = choose_remat(run, shape, of_policy);
+      break;
+    }
+    choice = {.candidates = candidates_of(run, shape), .room = asked.target.room, .merged = times};
+    RematCandidate& first = choice.candidates[0];
+    if (memory_beside(run, choice.candidates) + first.saved > choice.room.bytes) continue;
+    first.peak = of_policy(remat_policy(first.policy));
+    first.compiled = true;
+    estimate_peaks(choice.candidates, first, nullptr);
+    if (first.peak <= choice.room.bytes) break;
+  }
+  choice.micro_batches = asked.batch.micro_batches;
+  return choice;
+}
+
+Run settle_remat(const Run& asked, const ShapeOf& shape_of, Devices& devices, const WrittenStep& written) {
   if (!asked.remat_auto) return asked;
-  const PeakOf peak_of = [&](const RematPolicy& policy) {
-    live_line(fmt::format("compiling the step with gradient_checkpointing: {}", policy.name));
-    return devices.memory_stats(build_train_step(with_remat(asked, policy), shape)).peak;
+  const PeakOfRun peak_of = [&](const Run& run) {
+    live_line(fmt::format("compiling the step with gradient_checkpointing: {}", run.remat.name));
+    return devices.memory_stats(build_train_step(run, shape_of(run.batch))).peak;
   };
   const auto policies = remat_policies();
-  const auto known = std::ranges::find(policies, written, &RematPolicy::name);
+  const auto known = std::ranges::find(policies, written.policy, &RematPolicy::name);
   if (known != policies.end()) {
+    const int64_t all = asked.batch.micro_batches, before = written.micro_batches;
+    const int64_t times = before > 0 && all % before == 0 ? all / before : 1;
+    const Run run = with_remat(with_merged(asked, times), *known);
     const MemoryShare& share = devices.memory();
-    if (!share.known() || peak_of(*known) <= share.limit) {
-      info("gradient_checkpointing: {}, as in the run that wrote the checkpoint", written);
-      return with_remat(asked, *known);
+    if (!share.known() || peak_of(run) <= share.limit) {
+      info("gradient_checkpointing: {}{}, as in the run that wrote the checkpoint", written.policy,
+           at_once(times, all));
+      return run;
     }
     warn(
         "the checkpoint was written with gradient_checkpointing: {}, but the step does not fit here with this policy; "
         "losses may differ in their last digits from those of an uninterrupted run",
-        written);
+        written.policy);
   }
-  const RematChoice choice = choose_remat(asked, shape, peak_of);
+  const RematChoice choice = choose_step(asked, shape_of, peak_of);
   info("{}", format_remat(choice));
-  return with_remat(asked, remat_policy(choice.policy()));
+  return with_remat(with_merged(asked, choice.merged), remat_policy(choice.policy()));
 }
 
 PlannedRemat plan_remat(const Request& request, Variant variant, const Machine& machine) {
   const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, variant);
-  std::map<std::string_view, StepPlan> plans;
-  const PeakOf peak_of = [&](const RematPolicy& policy) {
-    live_line(fmt::format("compiling the step for {} with gradient_checkpointing: {}", machine.title(), policy.name));
-    variant.gradient_checkpointing = policy.name;
-    return plans.emplace(policy.name, plan_step(request, variant, machine)).first->second.memory.peak;
+  std::map<std::pair<int64_t, std::string_view>, StepPlan> plans;
+  const PeakOfRun peak_of = [&](const Run& run) {
+    live_line(
+        fmt::format("compiling the step for {} with gradient_checkpointing: {}", machine.title(), run.remat.name));
+    const int64_t times = asked.batch.micro_batches / run.batch.micro_batches;
+    variant.gradient_checkpointing = run.remat.name;
+    variant.per_device_train_batch_size = asked.rows_per_device * times;
+    variant.gradient_accumulation_steps = run.batch.micro_batches;
+    const auto [plan, added] = plans.emplace(std::pair(times, run.remat.name), plan_step(request, variant, machine));
+    return plan->second.memory.peak;
   };
-  const RematChoice choice = choose_remat(asked, fullest_shape(asked.batch), peak_of);
+  const RematChoice choice = choose_step(asked, fullest_shape, peak_of);
   const RematPolicy& taken = remat_policy(choice.policy());
-  if (!plans.contains(taken.name)) peak_of(taken);
-  return {choice, std::move(plans.at(taken.name))};
+  const std::pair key(choice.merged, taken.name);
+  if (!plans.contains(key)) peak_of(with_remat(with_merged(asked, choice.merged), taken));
+  return {choice, std::move(plans.at(key))};
 }
 
 std::string format_remat(const RematChoice& choice) {
-  std::string text = fmt::format("gradient_checkpointing: auto chooses {}", choice.policy());
+  std::string text = fmt::format("gradient_checkpointing: auto chooses {}{}", choice.policy(),
+                                 at_once(choice.merged, choice.micro_batches));
   if (choice.room.bytes == 0) return text + ", because the device's memory limit is not known";
   text += fmt::format("; a step may take {} ({})", size_text(choice.room.bytes), choice.room.rule);
   for (size_t i = 0; i < choice.candidates.size(); ++i) {
@@ -168,7 +223,7 @@ nlohmann::json to_json(const RematChoice& choice) {
   nlohmann::json rows = nlohmann::json::array();
   for (const RematCandidate& one : choice.candidates)
     rows.push_back({{"policy", one.policy}, {"peak_bytes", one.peak}, {"compiled", one.compiled}});
-  nlohmann::json out{{"taken", choice.policy()}, {"candidates", rows}};
+  nlohmann::json out{{"taken", choice.policy()}, {"candidates", rows}, {"micro_batches_at_once", choice.merged}};
   out["room_bytes"] = choice.room.bytes > 0 ? nlohmann::json(choice.room.bytes) : nlohmann::json(nullptr);
   return out;
 }

@@ -1,7 +1,10 @@
-// Defines the choice of a RematPolicy for `gradient_checkpointing: auto`. A policy decides which values layers save for
-// the backward pass. The goal is the policy that recomputes the least among those with which the step fits into memory.
-// At most three policies are compiled, which gives their exact memory. The memory of the others is estimated, so a
-// policy that recomputes less than the chosen one may also fit.
+// Defines the choices of `gradient_checkpointing: auto`.
+//
+// A RematPolicy decides which values layers save for the backward pass. The goal is the policy that recomputes the
+// least among those with which the step fits into memory. At most three policies are compiled, which gives their exact
+// memory. The memory of the others is estimated, so a policy that recomputes less than the chosen one may also fit.
+//
+// If a step fits that recomputes the least, a GPU computes several of its small micro-batches at once.
 #pragma once
 
 #include <functional>
@@ -27,6 +30,8 @@ struct RematChoice {
   std::vector<RematCandidate> candidates;  // the candidate that recomputes the least comes first
   size_t taken = 0;
   StepRoom room;
+  int64_t merged = 1;         // number of micro-batches that are computed at once
+  int64_t micro_batches = 1;  // number of micro-batches of a step in the recipe
   const std::string& policy() const { return candidates[taken].policy; }
 };
 
@@ -45,15 +50,40 @@ size_t least_that_fits(std::vector<RematCandidate>& candidates, int64_t room, in
 // saves less. If the memory is not known, chooses the last policy.
 RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf& peak_of);
 
-// Returns the run with the policy for training on these devices. The first of these rules that applies decides:
-// - the policy in the recipe, if it is not auto;
-// - `written`, the policy of the checkpoint from which the run continues (empty: none), if the step fits with it or the
-//   memory limit is not known. If the step does not fit with it, warns and goes on to the next rule;
-// - the policy that choose_remat chooses.
-// Prints the policy if it is not from the recipe.
-Run settle_remat(const Run& asked, const BatchShape& shape, Devices& devices, const std::string& written);
+// Returns how many micro-batches of a step may be computed at once, the largest number first and 1 last. A step keeps
+// its rows. Returns only 1
+// - on a CPU, whose speed hardly depends on the size of a micro-batch;
+// - if the loss depends on which rows are in a micro-batch, in a pipeline, and if the memory of a step is not known;
+// - if a micro-batch of `shape` already keeps a GPU busy. No larger micro-batch is better than one with 8,192 positions
+//   for each device (docs/decisions/2026-11-22-rematerialisation.md).
+std::vector<int64_t> merge_factors(const Run& run, const BatchShape& shape);
 
-// The policy that choose_remat chooses for one variant of a request, and the plan of the step with this policy.
+// Returns the largest shape of steps with these batches.
+using ShapeOf = std::function<BatchShape(const BatchSpec& spec)>;
+// Compiles the step of `run`. Returns the bytes of memory that it needs, as the compiler counts them.
+using PeakOfRun = std::function<int64_t(const Run& run)>;
+
+// Chooses the policy and how many micro-batches are computed at once: the largest number with which the step fits
+// without more recomputation than the first candidate needs; if there is none, one micro-batch and the policy of
+// choose_remat.
+RematChoice choose_step(const Run& asked, const ShapeOf& shape_of, const PeakOfRun& peak_of);
+
+// What a checkpoint says about the run that wrote it.
+struct WrittenStep {
+  std::string policy;         // name of a RematPolicy; empty: not known
+  int64_t micro_batches = 0;  // 0: as in the recipe
+};
+
+// Returns the run with the policy and the micro-batches for training on these devices. The first of these rules that
+// applies decides:
+// - the policy in the recipe, if it is not auto;
+// - `written`, if it is known, and if the step fits with it or the memory limit is not known. If the step does not fit
+//   with it, warns and goes on to the next rule;
+// - choose_step.
+// Prints the policy if it is not from the recipe.
+Run settle_remat(const Run& asked, const ShapeOf& shape_of, Devices& devices, const WrittenStep& written);
+
+// What choose_step chooses for one variant of a request, and the plan of this step.
 struct PlannedRemat {
   RematChoice choice;
   StepPlan plan;

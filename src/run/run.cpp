@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "adapters/lora.h"
+#include "base/error.h"
 #include "run/batch_spec.h"
 
 namespace fettle {
@@ -78,6 +79,16 @@ bool Run::trains_layers_on_host() const {
 Run with_remat(Run run, const RematPolicy& policy) {
   run.remat = policy;
   run.remat_auto = false;
+  return run;
+}
+
+Run with_merged(Run run, int64_t times) {
+  BatchSpec& batch = run.batch;
+  internal_check(times >= 1 && batch.micro_batches % times == 0, "{} micro-batches cannot be merged {} at a time",
+                 batch.micro_batches, times);
+  batch.micro_batches /= times;
+  batch.sequences *= times;
+  run.rows_per_device *= times;
   return run;
 }
 

@@ -167,6 +167,9 @@ struct Run {
 
 // Returns the same run with another policy of rematerialisation.
 Run with_remat(Run run, const RematPolicy& policy);
+// Returns the same run with micro-batches that are `times` as large, so that a step has fewer of them. A step keeps its
+// rows and, up to the order of sums, its loss. `times` must divide the number of micro-batches.
+Run with_merged(Run run, int64_t times);
 // Returns the same run for small batches: neither rows nor positions are split over the devices.
 Run with_unsplit_rows(Run run);
 

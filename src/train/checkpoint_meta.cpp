@@ -119,15 +119,16 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
           {"identity", identity(run)},
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)},
-          {"gradient_checkpointing", run.remat.name}};
+          {"gradient_checkpointing", run.remat.name},
+          {"micro_batches", run.batch.micro_batches}};
 }
 
-std::string written_remat(const StateReader& state) {
-  return state.meta().value("gradient_checkpointing", "");
+WrittenStep written_step(const StateReader& state) {
+  return {state.meta().value("gradient_checkpointing", ""), state.meta().value("micro_batches", int64_t{0})};
 }
 
 void report_remat(const StateReader& state, const Run& run) {
-  const std::string written = written_remat(state);
+  const std::string written = written_step(state).policy;
   if (run.remat_auto || written.empty() || written == run.remat.name) return;
   warn(
       "{} was written by a run with gradient_checkpointing: {}, this run has {}: losses may differ in their last "

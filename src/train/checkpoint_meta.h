@@ -7,6 +7,7 @@
 
 #include "checkpoint/saved/state.h"
 #include "data/batches/batches.h"
+#include "plan/remat_choice.h"
 #include "report/run_record.h"
 #include "run/run.h"
 
@@ -24,9 +25,10 @@ nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::jso
 void check_meta(const StateReader& state, const Run& run);
 // Warns when the state was written by a run with other kernels, because the sums of other kernels round differently.
 void report_kernels(const StateReader& state, const Run& run);
-// Returns the gradient_checkpointing policy of the run that wrote the state; "" for checkpoints of earlier versions.
-std::string written_remat(const StateReader& state);
-// Warns when the recipe sets a policy that differs from written_remat().
+// Returns the gradient_checkpointing policy and the micro-batches of the run that wrote the state. Checkpoints of
+// earlier versions lack them.
+WrittenStep written_step(const StateReader& state);
+// Warns when the recipe sets a policy that differs from written_step().
 void report_remat(const StateReader& state, const Run& run);
 // Throws UserError when the state was written with another base model, reference model or adapter. `base` is
 // the result of base_identity() for this run. Skips fields that checkpoints of earlier versions lack.

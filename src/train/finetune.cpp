@@ -1,6 +1,8 @@
 // This file shows a whole run on one page: it calls each part of the run once, from the recipe to the result.
 #include "train/finetune.h"
 
+#include <map>
+
 #include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -68,18 +70,26 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   });
   check_positions(asked, data.train);
   check_positions(asked, data.eval);
-  const Batches batches(data.train, asked.batch, tokenizer.pad_id().value_or(0));
-  require_same_data(processes, batches.identity(), resume ? resume->step : 0);
-  if (resume) check_data(resume->state, batches.identity());
-  const RunLength length = run_length(asked.length, batches.steps_per_epoch());
+  std::map<int64_t, Batches> batches_by_count;  // by the number of micro-batches of a step
+  const auto batches_of = [&](const BatchSpec& spec) -> const Batches& {
+    return batches_by_count.try_emplace(spec.micro_batches, data.train, spec, tokenizer.pad_id().value_or(0))
+        .first->second;
+  };
+  const Batches& asked_batches = batches_of(asked.batch);
+  require_same_data(processes, asked_batches.identity(), resume ? resume->step : 0);
+  if (resume) check_data(resume->state, asked_batches.identity());
+  const RunLength length = run_length(asked.length, asked_batches.steps_per_epoch());
   check_best(asked, length);
   require_disk(asked, repository, length, resume.has_value(), resume ? resume->step : 0, processes.several());
   phases.done("read the rows");
-  announce(asked, length, batches, data.report, resume ? resume->step : 0, devices.title());
+  announce(asked, length, asked_batches, data.report, resume ? resume->step : 0, devices.title());
 
   // Compiles the step, so that its memory is known before it runs.
   processes.enter("compiling");
-  const Run run = settle_remat(asked, batches.fullest(), devices, resume ? written_remat(resume->state) : "");
+  const Run run = settle_remat(
+      asked, [&](const BatchSpec& spec) { return batches_of(spec).fullest(); }, devices,
+      resume ? written_step(resume->state) : WrittenStep{});
+  const Batches& batches = batches_of(run.batch);
   phases.done("chose gradient_checkpointing");
   StepPrograms programs(devices, run);
   const MemoryTable memory = programs.memory(batches.fullest());

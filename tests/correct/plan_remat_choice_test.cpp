@@ -181,6 +181,77 @@ TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
   EXPECT_THAT(format_remat(choice), HasSubstr("limit is not known"));
 }
 
+// A run of eight micro-batches on a GPU with this memory. The recipe's `words` come last.
+Run gpu_run(int64_t room, const std::vector<std::string>& words = {}) {
+  std::vector<std::string> all{"gradient_accumulation_steps=8", "per_device_train_batch_size=1"};
+  all.insert(all.end(), words.begin(), words.end());
+  Run run = run_of(all);
+  run.target.platform = "cuda";
+  run.target.room.bytes = room;
+  return run;
+}
+
+std::vector<int64_t> factors(const Run& run, int64_t length) {
+  BatchShape shape = fullest_shape(run.batch);
+  shape.length = length;
+  return merge_factors(run, shape);
+}
+
+TEST(MergedMicroBatches, AreAtMostLargeEnoughToKeepAGpuBusy) {
+  constexpr int64_t kRoom = 1'000'000'000;
+  EXPECT_THAT(factors(gpu_run(kRoom), 512), ElementsAre(8, 4, 2, 1));
+  EXPECT_THAT(factors(gpu_run(kRoom), 2048), ElementsAre(4, 2, 1));
+  EXPECT_THAT(factors(gpu_run(kRoom), 4097), ElementsAre(1));
+  EXPECT_THAT(factors(gpu_run(kRoom, {"per_device_train_batch_size=2"}), 2048), ElementsAre(2, 1));
+  EXPECT_THAT(factors(gpu_run(kRoom, {"gradient_accumulation_steps=6"}), 512), ElementsAre(6, 3, 2, 1));
+  EXPECT_THAT(factors(gpu_run(0), 512), ElementsAre(1)) << "the memory is not known";
+  EXPECT_THAT(factors(gpu_run(kRoom, {"stage=kto"}), 512), ElementsAre(1)) << "the loss compares rows";
+  auto cpu = gpu_run(kRoom);
+  cpu.target.platform = "cpu";
+  EXPECT_THAT(factors(cpu, 512), ElementsAre(1));
+}
+
+// Makes up the memory of a step: each micro-batch that is computed at once takes `each` bytes, half of it with a policy
+// that is not the first. Returns the choice and, in `compiled`, what was compiled.
+RematChoice choice_of(int64_t room, int64_t each, std::vector<std::string>& compiled) {
+  return choose_step(gpu_run(room), fullest_shape, [&](const Run& run) {
+    const int64_t at_once = 8 / run.batch.micro_batches;
+    EXPECT_EQ(run.batch.sequences, at_once);
+    compiled.push_back(fmt::format("{} {}", at_once, run.remat.name));
+    return at_once * each / (run.remat.name == "attention" ? 1 : 2);
+  });
+}
+
+TEST(MergedMicroBatches, NeedNoMoreRecomputation) {
+  constexpr int64_t kRoom = 1'000'000'000;
+  std::vector<std::string> compiled;
+  RematChoice choice = choice_of(kRoom, kRoom / 8, compiled);
+  EXPECT_EQ(choice.merged, 8);
+  EXPECT_EQ(choice.policy(), "attention");
+  EXPECT_THAT(compiled, ElementsAre("8 attention"));
+  EXPECT_THAT(format_remat(choice), HasSubstr("auto chooses attention, and 8 of a step's 8 micro-batches at once; "));
+  EXPECT_EQ(to_json(choice)["micro_batches_at_once"], 8);
+
+  compiled.clear();
+  choice = choice_of(kRoom, kRoom / 3, compiled);
+  EXPECT_EQ(choice.merged, 2);
+  EXPECT_EQ(choice.policy(), "attention");
+  EXPECT_THAT(compiled, ElementsAre("8 attention", "4 attention", "2 attention"));
+
+  compiled.clear();
+  choice = choice_of(kRoom, kRoom * 3 / 2, compiled);
+  EXPECT_EQ(choice.merged, 1);
+  EXPECT_NE(choice.policy(), "attention");
+  EXPECT_THAT(format_remat(choice), testing::Not(HasSubstr("at once")));
+}
+
+// An estimate above the room is enough to leave a candidate out.
+TEST(MergedMicroBatches, AreNotCompiledIfTheyCannotFit) {
+  std::vector<std::string> compiled;
+  EXPECT_EQ(choice_of(1, 1, compiled).merged, 1);
+  EXPECT_THAT(compiled, testing::Each(testing::StartsWith("1 ")));
+}
+
 TEST(RematChoice, AKeyOfTheRecipeWins) {
   EXPECT_FALSE(run_of({"gradient_checkpointing=true"}).remat_auto);
   EXPECT_EQ(run_of({"gradient_checkpointing=true"}).remat.name, "full");

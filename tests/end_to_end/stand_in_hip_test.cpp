@@ -59,6 +59,24 @@ TEST_F(StandInHip, ARunTrainsSavesResumesAndExports) {
   EXPECT_EQ(read_text(folder_ / "merged/rocm/model.safetensors"), read_text(folder_ / "merged/cpu/model.safetensors"));
 }
 
+// A GPU computes small micro-batches at once. A run that continues does the same.
+TEST_F(StandInHip, SmallMicroBatchesAreComputedAtOnceAlsoAfterAResume) {
+  const std::vector<std::string> more{"gradient_accumulation_steps=4", "per_device_train_batch_size=1",
+                                      "save_strategy=steps", "save_steps=2"};
+  const Outcome trained = run(words("out", more));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, ContainsRegex("auto chooses [a-z]+, and 4 of a step's 4 micro-batches at once"));
+  const auto rows = nlohmann::json::parse(read_text(folder_ / "out/trainer_state.json"))["train_batch_size"];
+  EXPECT_EQ(rows, 4);
+
+  std::filesystem::remove_all(folder_ / "out/checkpoint-4");
+  const Outcome resumed = run(words("out", with(more, {"resume_from_checkpoint=true"})));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err,
+              ContainsRegex("gradient_checkpointing: [a-z]+, and 4 of a step's 4 micro-batches at once, as in "
+                            "the run that wrote the checkpoint"));
+}
+
 TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   set("STAND_IN_DEVICES", 8);
   set("STAND_IN_BYTES", 6 * kGB);

@@ -99,6 +99,36 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"cls_last", "llama_classifier", "cls", "full", Lines::kShared, 6, 1, kMulti}),
     [](const auto& test) { return test.param.name; });
 
+// A step's micro-batches may be computed several at once (plan/remat_choice.h).
+class MergedMicroBatches : public testing::TestWithParam<Setting> {};
+
+TEST_P(MergedMicroBatches, TrainAsOneAfterTheOther) {
+  const Setting& setting = GetParam();
+  const Recipe recipe = recipe_of(setting);
+  TrainOptions options{.laid = true, .rows = rows_of(setting)};
+  const TrainResult apart = train(recipe, options);
+  for (int64_t times = 2; times <= setting.accumulation; ++times) {
+    if (setting.accumulation % times != 0) continue;
+    SCOPED_TRACE(times);
+    options.merged = times;
+    const TrainResult merged = train(recipe, options);
+    EXPECT_NE(merged.shapes, apart.shapes);
+    EXPECT_NEAR(merged.losses[0], apart.losses[0], 2e-6 * std::abs(apart.losses[0]));
+    expect_equal_lists(merged.losses, apart.losses, 1e-5, "loss");
+    expect_equal_lists(merged.norms, apart.norms, 1e-4, "norm");
+    expect_equal_gradients(merged, apart, 1e-3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stages, MergedMicroBatches,
+    testing::Values(Setting{"sft", "gpt2", "sft", "lora", Lines::kRegrouped, 1, 6},
+                    Setting{"sft_full", "llama", "sft", "full", Lines::kRegrouped, 2, 2},
+                    Setting{"sft_weighted", "llama", "sft", "lora", Lines::kRegrouped, 1, 4, "", true},
+                    Setting{"dpo", "llama", "dpo", "lora", Lines::kRegrouped, 1, 3},
+                    Setting{"cls", "llama_classifier", "cls", "lora", Lines::kRegrouped, 2, 3, kMulti}),
+    [](const auto& test) { return test.param.name; });
+
 // With eight devices, the same rows share lines in another way.
 class SharedLinesOnDevices : public testing::TestWithParam<Setting> {};
 
