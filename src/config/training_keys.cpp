@@ -287,7 +287,7 @@ std::vector<Key> training_keys() {
                "attention: the scores of attention; dots: all but the results of matrix products; linear: all but the "
                "results of linear layers; 25%, 50% or 75%: everything in that share of the layers, and the values of "
                "`linear` in the others; full (or true): everything in all layers. auto: the least recomputation with "
-               "which the step fits into memory.",
+               "which the step fits into memory; on a GPU, then also as many small micro-batches at once as fit.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "checkpoint/repository.h"
+#include "gpu_plugin.h"
 #include "plan/remat_choice.h"
 #include "reference_models.h"
 #include "resolve_run.h"
@@ -169,6 +170,31 @@ TEST(RematChoice, PeaksFallWithMoreRecomputation) {
     EXPECT_GT(peak, before) << policy;
     before = peak;
   }
+}
+
+// XLA computes values again on its own when a program needs more than a share of the device's memory. It must not do so
+// in a step that needs 85 % of it, as it would without Vendor::xla_flag.
+TEST(RematChoice, TheCompilerRecomputesNothingInAStepThatFits) {
+  require_gpu_plugin("cuda");
+  TempFolder folder;
+  write_text(folder / "config.json", R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],
+    "num_hidden_layers": 4, "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 8,
+    "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 2048, "torch_dtype": "bfloat16"})");
+  const auto plan_on = [&](const std::string& target) {
+    const Request request(
+        read_recipe("", {"model_name_or_path=" + folder.path().string(), "cutoff_len=2048", "bf16=true",
+                         "per_device_train_batch_size=32", "gradient_checkpointing=none", "target=" + target}),
+        Command::kPlan);
+    return plan_step(request, {}, Machine::of(request));
+  };
+  const StepPlan large = plan_on("h100");
+  // The program needs its peak. What the libraries of the device need comes on top.
+  const double gib = static_cast<double>(large.memory.peak) / 0.85 / (1 << 30);
+  EXPECT_GT(gib, 10);
+  write_text(folder / "small.yaml", fmt::format("like: h100\nmemory_gib: {:.2f}\n", gib));
+  const StepPlan small = plan_on((folder / "small.yaml").string());
+  EXPECT_EQ(small.flops, large.flops);
+  EXPECT_NEAR(static_cast<double>(small.memory.peak), static_cast<double>(large.memory.peak), 0.01 * large.memory.peak);
 }
 
 TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
