@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/size_text.h"
+#include "runtime/vendors/vendor.h"
 #include "step/memory_table.h"
 #include "step/step.h"
 
@@ -63,9 +64,21 @@ int64_t memory_beside(const Run& run, const std::vector<RematCandidate>& candida
   return held.peak + held.gradients + candidates[0].saved / layers;
 }
 
+// GPUs are the devices for which a plugin compiles without a device.
+bool is_gpu(const RunTarget& target) {
+  const Vendor* vendor = vendor_named(target.platform);
+  return vendor != nullptr && !vendor->target_platform.empty();
+}
+
 std::string at_once(int64_t merged, int64_t micro_batches) {
   if (merged == 1) return "";
   return fmt::format(", and {} of a step's {} micro-batches at once", merged, micro_batches);
+}
+
+// "gradient_checkpointing: none, and 4 of a step's 8 micro-batches at once"
+std::string format_step(const Run& run) {
+  return fmt::format("gradient_checkpointing: {}{}", run.remat.name,
+                     at_once(run.merged_micro_batches, run.batch.micro_batches * run.merged_micro_batches));
 }
 
 }  // namespace
@@ -124,12 +137,17 @@ std::vector<int64_t> merge_factors(const Run& run, const BatchShape& shape) {
   const BatchSpec& batch = run.batch;
   const int64_t positions = shape.lines * shape.length / (batch.shards * run.sharding.mesh().size_of("sp"));
   std::vector<int64_t> out;
-  if (run.target.platform != "cpu" && run.target.room.bytes > 0 && batch.lines == Lines::kRegrouped &&
-      batch.stages == 1)
+  if (is_gpu(run.target) && run.target.room.bytes > 0 && batch.lines == Lines::kRegrouped && batch.stages == 1)
     for (int64_t times = batch.micro_batches; times > 1; --times)
       if (batch.micro_batches % times == 0 && times * positions <= kMostPositions) out.push_back(times);
   out.push_back(1);
   return out;
+}
+
+int64_t merged_as_before(const Run& asked, const BatchShape& shape, const WrittenStep& written) {
+  if (written.micro_batches != asked.batch.micro_batches) return 1;
+  const std::vector<int64_t> factors = merge_factors(asked, shape);
+  return std::ranges::find(factors, written.merged) != factors.end() ? written.merged : 1;
 }
 
 RematChoice choose_step(const Run& asked, const ShapeOf& shape_of, const PeakOfRun& peak_of) {
@@ -144,38 +162,37 @@ RematChoice choose_step(const Run& asked, const ShapeOf& shape_of, const PeakOfR
     }
     choice = {.candidates = candidates_of(run, shape), .room = asked.target.room, .merged = times};
     RematCandidate& first = choice.candidates[0];
-    if (memory_beside(run, choice.candidates) + first.saved > choice.room.bytes) continue;
+    const int64_t most = choice.room.bytes / 10 * 9;
+    if (memory_beside(run, choice.candidates) + first.saved > most) continue;
     first.peak = of_policy(remat_policy(first.policy));
     first.compiled = true;
     estimate_peaks(choice.candidates, first, nullptr);
-    if (first.peak <= choice.room.bytes) break;
+    if (first.peak <= most) break;
   }
   choice.micro_batches = asked.batch.micro_batches;
   return choice;
 }
 
-Run settle_remat(const Run& asked, const ShapeOf& shape_of, Devices& devices, const WrittenStep& written) {
+Run settle_step(const Run& asked, const ShapeOf& shape_of, Devices& devices, const WrittenStep& written) {
   if (!asked.remat_auto) return asked;
   const PeakOfRun peak_of = [&](const Run& run) {
-    live_line(fmt::format("compiling the step with gradient_checkpointing: {}", run.remat.name));
+    live_line(fmt::format("compiling the step with {}", format_step(run)));
     return devices.memory_stats(build_train_step(run, shape_of(run.batch))).peak;
   };
   const auto policies = remat_policies();
   const auto known = std::ranges::find(policies, written.policy, &RematPolicy::name);
   if (known != policies.end()) {
-    const int64_t all = asked.batch.micro_batches, before = written.micro_batches;
-    const int64_t times = before > 0 && all % before == 0 ? all / before : 1;
+    const int64_t times = merged_as_before(asked, shape_of(asked.batch), written);
     const Run run = with_remat(with_merged(asked, times), *known);
     const MemoryShare& share = devices.memory();
     if (!share.known() || peak_of(run) <= share.limit) {
-      info("gradient_checkpointing: {}{}, as in the run that wrote the checkpoint", written.policy,
-           at_once(times, all));
+      info("{}, as in the run that wrote the checkpoint", format_step(run));
       return run;
     }
     warn(
-        "the checkpoint was written with gradient_checkpointing: {}, but the step does not fit here with this policy; "
-        "losses may differ in their last digits from those of an uninterrupted run",
-        written.policy);
+        "the checkpoint was written with {}, but the step does not fit here in this way; losses may differ in their "
+        "last digits from those of an uninterrupted run",
+        format_step(run));
   }
   const RematChoice choice = choose_step(asked, shape_of, peak_of);
   info("{}", format_remat(choice));
@@ -186,13 +203,12 @@ PlannedRemat plan_remat(const Request& request, Variant variant, const Machine& 
   const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, variant);
   std::map<std::pair<int64_t, std::string_view>, StepPlan> plans;
   const PeakOfRun peak_of = [&](const Run& run) {
-    live_line(
-        fmt::format("compiling the step for {} with gradient_checkpointing: {}", machine.title(), run.remat.name));
-    const int64_t times = asked.batch.micro_batches / run.batch.micro_batches;
+    live_line(fmt::format("compiling the step for {} with {}", machine.title(), format_step(run)));
     variant.gradient_checkpointing = run.remat.name;
-    variant.per_device_train_batch_size = asked.rows_per_device * times;
+    variant.per_device_train_batch_size = asked.rows_per_device * run.merged_micro_batches;
     variant.gradient_accumulation_steps = run.batch.micro_batches;
-    const auto [plan, added] = plans.emplace(std::pair(times, run.remat.name), plan_step(request, variant, machine));
+    const auto [plan, added] =
+        plans.emplace(std::pair(run.merged_micro_batches, run.remat.name), plan_step(request, variant, machine));
     return plan->second.memory.peak;
   };
   const RematChoice choice = choose_step(asked, fullest_shape, peak_of);

@@ -52,8 +52,9 @@ RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf
 
 // Returns how many micro-batches of a step may be computed at once, the largest number first and 1 last. A step keeps
 // its rows. Returns only 1
-// - on a CPU, whose speed hardly depends on the size of a micro-batch;
-// - if the loss depends on which rows are in a micro-batch, in a pipeline, and if the memory of a step is not known;
+// - on devices other than GPUs; the speed of a CPU hardly depends on the size of a micro-batch;
+// - if rows must stay in their micro-batch or in a line of their own, in a pipeline, and if the memory of a step is not
+//   known;
 // - if a micro-batch of `shape` already keeps a GPU busy. No larger micro-batch is better than one with 8,192 positions
 //   for each device (docs/decisions/2026-11-22-rematerialisation.md).
 std::vector<int64_t> merge_factors(const Run& run, const BatchShape& shape);
@@ -63,16 +64,22 @@ using ShapeOf = std::function<BatchShape(const BatchSpec& spec)>;
 // Compiles the step of `run`. Returns the bytes of memory that it needs, as the compiler counts them.
 using PeakOfRun = std::function<int64_t(const Run& run)>;
 
-// Chooses the policy and how many micro-batches are computed at once: the largest number with which the step fits
-// without more recomputation than the first candidate needs; if there is none, one micro-batch and the policy of
-// choose_remat.
+// Chooses the policy and how many micro-batches are computed at once: the largest number with which the step takes at
+// most nine tenths of the room, without more recomputation than the first candidate needs. Near the limit, XLA would
+// compute values again on its own (Vendor::xla_flag). If there is no such number, chooses one micro-batch and the
+// policy of choose_remat.
 RematChoice choose_step(const Run& asked, const ShapeOf& shape_of, const PeakOfRun& peak_of);
 
 // What a checkpoint says about the run that wrote it.
 struct WrittenStep {
   std::string policy;         // name of a RematPolicy; empty: not known
-  int64_t micro_batches = 0;  // 0: as in the recipe
+  int64_t micro_batches = 0;  // number of micro-batches of a step in its recipe; 0: not known
+  int64_t merged = 1;         // how many of them were computed at once
 };
+
+// Returns how many micro-batches a run computes at once when it continues from `written`: as many as before if the
+// recipe has as many micro-batches as before and merge_factors() allows it; else 1.
+int64_t merged_as_before(const Run& asked, const BatchShape& shape, const WrittenStep& written);
 
 // Returns the run with the policy and the micro-batches for training on these devices. The first of these rules that
 // applies decides:
@@ -80,8 +87,8 @@ struct WrittenStep {
 // - `written`, if it is known, and if the step fits with it or the memory limit is not known. If the step does not fit
 //   with it, warns and goes on to the next rule;
 // - choose_step.
-// Prints the policy if it is not from the recipe.
-Run settle_remat(const Run& asked, const ShapeOf& shape_of, Devices& devices, const WrittenStep& written);
+// Prints the choice if it is not from the recipe.
+Run settle_step(const Run& asked, const ShapeOf& shape_of, Devices& devices, const WrittenStep& written);
 
 // What choose_step chooses for one variant of a request, and the plan of this step.
 struct PlannedRemat {

@@ -105,7 +105,9 @@ struct Run {
   std::string offload_dir_at;        // where offload_dir was set, for messages
   bool offload_dir_weights = false;  // the file of offload_dir also has the float32 weights (on_disk)
   RematPolicy remat = {};
-  bool remat_auto = false;  // true: settle_remat() will choose `remat`, which is "full" before that call
+  // true: settle_step() will choose `remat`, which is "full" before that call, and may merge micro-batches.
+  bool remat_auto = false;
+  int64_t merged_micro_batches = 1;  // how many of the recipe's micro-batches are one in `batch`
   ShardingRules sharding;
   ShardingRules loss_sharding;  // for the activations of the head and the loss
   double correction_rate = 0;   // moe_router_bias_update_rate; 0: routers' corrections do not change
@@ -168,7 +170,8 @@ struct Run {
 // Returns the same run with another policy of rematerialisation.
 Run with_remat(Run run, const RematPolicy& policy);
 // Returns the same run with micro-batches that are `times` as large, so that a step has fewer of them. A step keeps its
-// rows and, up to the order of sums, its loss. `times` must divide the number of micro-batches.
+// rows and, up to the order of sums, its loss. `rows_per_device` stays as in the recipe. `times` must divide the number
+// of micro-batches.
 Run with_merged(Run run, int64_t times);
 // Returns the same run for small batches: neither rows nor positions are split over the devices.
 Run with_unsplit_rows(Run run);

@@ -120,20 +120,25 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)},
           {"gradient_checkpointing", run.remat.name},
-          {"micro_batches", run.batch.micro_batches}};
+          {"micro_batches", run.batch.micro_batches * run.merged_micro_batches},
+          {"micro_batches_at_once", run.merged_micro_batches}};
 }
 
 WrittenStep written_step(const StateReader& state) {
-  return {state.meta().value("gradient_checkpointing", ""), state.meta().value("micro_batches", int64_t{0})};
+  const Json& meta = state.meta();
+  return {meta.value("gradient_checkpointing", ""), meta.value("micro_batches", int64_t{0}),
+          meta.value("micro_batches_at_once", int64_t{1})};
 }
 
 void report_remat(const StateReader& state, const Run& run) {
-  const std::string written = written_step(state).policy;
-  if (run.remat_auto || written.empty() || written == run.remat.name) return;
+  const WrittenStep written = written_step(state);
+  if (run.remat_auto || written.policy.empty() || (written.policy == run.remat.name && written.merged == 1)) return;
+  const std::string merged =
+      written.merged > 1 ? fmt::format(", which computed {} micro-batches at once", written.merged) : "";
   warn(
-      "{} was written by a run with gradient_checkpointing: {}, this run has {}: losses may differ in their last "
+      "{} was written by a run with gradient_checkpointing: {}{}, this run has {}: losses may differ in their last "
       "digits from those of an uninterrupted run",
-      checkpoint_of(state), written, run.remat.name);
+      checkpoint_of(state), written.policy, merged, run.remat.name);
 }
 
 void report_kernels(const StateReader& state, const Run& run) {

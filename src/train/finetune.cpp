@@ -86,10 +86,12 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
 
   // Compiles the step, so that its memory is known before it runs.
   processes.enter("compiling");
-  const Run run = settle_remat(
+  const Run run = settle_step(
       asked, [&](const BatchSpec& spec) { return batches_of(spec).fullest(); }, devices,
       resume ? written_step(resume->state) : WrittenStep{});
   const Batches& batches = batches_of(run.batch);
+  if (run.batch != asked.batch) info("batches: {}", format_batches(batches, " an epoch"));
+  std::erase_if(batches_by_count, [&](const auto& made) { return made.first != run.batch.micro_batches; });
   phases.done("chose gradient_checkpointing");
   StepPrograms programs(devices, run);
   const MemoryTable memory = programs.memory(batches.fullest());

@@ -166,5 +166,17 @@ TEST(CpuNextAttentionRows, DoNotDependOnEachOther) {
   }
 }
 
+// A number of filled keys that is out of range is taken as the nearest one in range.
+TEST(CpuNextAttentionRows, StayInTheCache) {
+  NextInputs inputs({.name = "", .filled = {0, 63}, .keys = 64}, DType::kF32);
+  for (const BlockOps* ops : usable_block_ops(DType::kF32)) {
+    inputs.of.filled = {0, 63};
+    const HostArray wanted = attended(inputs, *ops, forwards);
+    inputs.of.filled = {-5, 1000};
+    const HostArray got = attended(inputs, *ops, forwards);
+    EXPECT_EQ(std::memcmp(got.data(), wanted.data(), wanted.shape().bytes()), 0) << ops->name;
+  }
+}
+
 }  // namespace
 }  // namespace fettle::cpu

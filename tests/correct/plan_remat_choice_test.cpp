@@ -10,6 +10,7 @@
 #include "plan/remat_choice.h"
 #include "reference_models.h"
 #include "resolve_run.h"
+#include "step/step.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -193,8 +194,7 @@ TEST(RematChoice, TheCompilerRecomputesNothingInAStepThatFits) {
   EXPECT_GT(gib, 10);
   write_text(folder / "small.yaml", fmt::format("like: h100\nmemory_gib: {:.2f}\n", gib));
   const StepPlan small = plan_on((folder / "small.yaml").string());
-  EXPECT_EQ(small.flops, large.flops);
-  EXPECT_NEAR(static_cast<double>(small.memory.peak), static_cast<double>(large.memory.peak), 0.01 * large.memory.peak);
+  EXPECT_NEAR(small.timeline->seconds, large.timeline->seconds, 0.01 * large.timeline->seconds);
 }
 
 TEST(RematChoice, TakesTheLeastMemoryWhenTheRoomIsNotKnown) {
@@ -251,7 +251,7 @@ RematChoice choice_of(int64_t room, int64_t each, std::vector<std::string>& comp
 TEST(MergedMicroBatches, NeedNoMoreRecomputation) {
   constexpr int64_t kRoom = 1'000'000'000;
   std::vector<std::string> compiled;
-  RematChoice choice = choice_of(kRoom, kRoom / 8, compiled);
+  RematChoice choice = choice_of(kRoom, kRoom / 9, compiled);
   EXPECT_EQ(choice.merged, 8);
   EXPECT_EQ(choice.policy(), "attention");
   EXPECT_THAT(compiled, ElementsAre("8 attention"));
@@ -276,6 +276,39 @@ TEST(MergedMicroBatches, AreNotCompiledIfTheyCannotFit) {
   std::vector<std::string> compiled;
   EXPECT_EQ(choice_of(1, 1, compiled).merged, 1);
   EXPECT_THAT(compiled, testing::Each(testing::StartsWith("1 ")));
+}
+
+TEST(MergedMicroBatches, AResumedRunDoesTheSameIfItsRecipeIsTheSame) {
+  constexpr int64_t kRoom = 1'000'000'000;
+  const auto merged = [](const auto& run, int64_t micro_batches, int64_t merged) {
+    return merged_as_before(run, fullest_shape(run.batch), {"attention", micro_batches, merged});
+  };
+  EXPECT_EQ(merged(gpu_run(kRoom), 8, 4), 4);
+  EXPECT_EQ(merged(gpu_run(kRoom), 8, 1), 1);
+  EXPECT_EQ(merged(gpu_run(kRoom), 1, 1), 1) << "the recipe has more micro-batches now";
+  EXPECT_EQ(merged(gpu_run(kRoom), 16, 4), 1);
+  EXPECT_EQ(merged(gpu_run(kRoom), 8, 3), 1);
+  EXPECT_EQ(merged(gpu_run(kRoom, {"stage=kto"}), 8, 4), 1) << "rows must stay in their micro-batch now";
+  EXPECT_EQ(merged(gpu_run(kRoom), 0, 1), 1) << "an earlier version wrote the checkpoint";
+}
+
+// If one micro-batch remains, full tuning needs no sums of gradients in float32. An adapter's sums are small, so its
+// rows may still move to further micro-batches.
+TEST(MergedMicroBatches, OneNeedsNoSumsInFullTuning) {
+  const auto lines = [](const std::string& type, int64_t times) {
+    return with_merged(gpu_run(1, {"finetuning_type=" + type}), times).batch.lines;
+  };
+  EXPECT_EQ(lines("full", 8), Lines::kShared);
+  EXPECT_EQ(lines("full", 4), Lines::kRegrouped);
+  EXPECT_EQ(lines("full", 1), Lines::kRegrouped);
+  EXPECT_EQ(lines("lora", 8), Lines::kRegrouped);
+  // Gradients that leave the device for a disk have the dtype that the program gives them.
+  const TempFolder disk;
+  const auto on_disk = gpu_run(1, {"finetuning_type=full", "pure_bf16=true", "offload_dir=" + disk.path().string()});
+  for (const int64_t times : {1, 2, 8}) {
+    const auto merged = with_merged(on_disk, times);
+    EXPECT_NO_THROW(build_train_step(merged, fullest_shape(merged.batch))) << times;
+  }
 }
 
 TEST(RematChoice, AKeyOfTheRecipeWins) {

@@ -48,12 +48,12 @@ std::vector<double> alibi_slopes(int64_t heads);
 // the scores for smaller T, too. When a mesh axis splits the positions, the body is ring_attention()
 // (ring_attention.h).
 //
-// With a cache, one row and several queries (a piece of a prompt), without sinks, and if keys and values have the same
-// H, this is the composite "cached_attention". Its inputs are q [1, T, N, H], the keys and values of all layers
-// [layers, 1, S, K, H], the number of this layer's slice (i32), f.cache->filled (i32 [1]: the position of the first
-// query among the keys), and, if there are any, the window and the chunk. A key that comes after the last query may
-// have any finite value. Its attributes are those of "attention" and chunked (i1). The body stores all scores, [T, S]
-// for each head.
+// With a cache and either one row (a piece of a prompt) or one query per row (the next token), without sinks, and if
+// keys and values have the same H, this is the composite "cached_attention". Its inputs are q [B, T, N, H], the keys
+// and values of all layers [layers, B, S, K, H], the number of this layer's slice (i32), f.cache->filled (i32 [B]: the
+// position of each row's first query among the keys), and, if there are any, the window and the chunk. A key that comes
+// after a row's last query may have any finite value. Its attributes are those of "attention" and chunked (i1). The
+// body stores all scores, [T, S] for each row and head.
 Tensor attention(const Forward& f, const Tensor& q_BTNH, const Tensor& k_BTKH, const Tensor& v_BTKH,
                  const AttentionOptions& options, LayerCache* cache);
 

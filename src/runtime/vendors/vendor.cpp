@@ -41,9 +41,9 @@ Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_
       .opened_libraries = std::move(opened_libraries),
       .library_bytes = 800'000'000,
       .communication_bytes = 1'200'000'000,
-      // XLA computes values again if a step would else take more than a share of the memory: 76 % by default, 90 % with
-      // this flag. Its choice is poor: a step of 122 GB on an H200 became 29 % longer by the plan, and 0.5 GB smaller
-      // (docs/decisions/2026-11-22-rematerialisation.md).
+      // XLA computes values again when the temporaries of a program need more than 0.95 x (0.8 x the device's memory -
+      // inputs and results). Its choice is poor: a step of 122 GB on an H200 became 29 % longer by the plan, and 0.5 GB
+      // smaller. This flag replaces 0.95 by 1.12 (docs/decisions/2026-11-22-rematerialisation.md).
       .xla_flag = "--xla_gpu_memory_limit_slop_factor=112",
       .effort_flag = "xla_gpu_autotune_level",
       .tuning_flag = "xla_gpu_per_fusion_autotune_cache_dir",

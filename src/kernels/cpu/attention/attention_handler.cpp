@@ -106,15 +106,14 @@ ffi::Error next(float scale, float softcap, ffi::ThreadPool pool, ffi::AnyBuffer
   const int64_t number = *layer.typed_data();
   const auto keys = keys_of(k, number), values = keys_of(v, number);
   const auto dims = q.dimensions();
-  const bool f32 = q.element_type() == ffi::F32;
-  if (dims.size() != 4 || dims[1] != 1 || !keys || !values || (!f32 && q.element_type() != ffi::BF16))
+  if (dims.size() != 4 || dims[1] != 1 || !keys || !values || !is_known(q.element_type()))
     return wrong_operands("cpu_cached_attention");
   NextAttention p{.rows = dims[0],
                   .keys = keys->length,
                   .heads = dims[2],
                   .key_heads = keys->heads,
                   .width = dims[3],
-                  .dtype = f32 ? DType::kF32 : DType::kBF16,
+                  .dtype = dtype_of(q.element_type()),
                   .window = *window.typed_data(),
                   .chunk = *chunk.typed_data(),
                   .scale = scale,

@@ -64,7 +64,7 @@ Tensor slopes_of(const CachedSite& site) {
 }
 
 // The operands q, keys, values, segments, window, slopes, position of the first query, number of the layer.
-Tensor attend_piece(const CachedSite& site, const Tensors& inputs) {
+Tensor piece_call(const CachedSite& site, const Tensors& inputs) {
   // The position of the first query is known only at run time. For the cost, the queries are the last ones of the
   // cache.
   const Dims &queries = site.q_shard.dims, &keys = site.stack_shard.dims;
@@ -98,7 +98,7 @@ Tensor attend_piece(const CachedSite& site, const Tensors& inputs) {
 }
 
 // The operands q, keys, values, window, chunk, slopes, positions of the queries, number of the layer.
-Tensor attend_next(const CachedSite& site, const Tensors& inputs) {
+Tensor next_call(const CachedSite& site, const Tensors& inputs) {
   const Dims &queries = site.q_shard.dims, &keys = site.stack_shard.dims;
   const NextAttention p{
       .rows = queries[0], .keys = keys[2], .heads = queries[2], .key_heads = keys[3], .width = queries[3]};
@@ -135,10 +135,10 @@ std::optional<Kernel> cached_attention_kernel(const CompositeSite& composite) {
   if (!found) return std::nullopt;
   if (found->q.dims[1] > 1) {
     if (found->q_shard.dims[0] > 1 || !found->split_q.dims[0].empty()) return std::nullopt;
-    return [site = *found](const Tensors& inputs) -> Tensors { return {attend_piece(site, inputs)}; };
+    return [site = *found](const Tensors& inputs) -> Tensors { return {piece_call(site, inputs)}; };
   }
   if (!found->causal) return std::nullopt;
-  return [site = *found](const Tensors& inputs) -> Tensors { return {attend_next(site, inputs)}; };
+  return [site = *found](const Tensors& inputs) -> Tensors { return {next_call(site, inputs)}; };
 }
 
 }  // namespace fettle::cpu
