@@ -328,6 +328,54 @@ std::vector<int64_t> Batches::groups_of_step(int64_t step, const std::optional<W
   return chosen;
 }
 
+namespace {
+
+// Returns the arrays of a step without any document: all positions are padding. `documents` is the number of documents
+// that they can have, `classes` the number of classes of a labelled row (0: rows have no labels).
+Batch empty_batch(const BatchShape& laid, int64_t documents, int64_t classes, int32_t pad_id) {
+  const Shape shape{DType::kI32, {laid.micro_batches, laid.lines, laid.length}};
+  Batch batch{.shape = laid,
+              .tokens = HostArray(shape),
+              .targets = HostArray(shape),
+              .positions = HostArray::zeros(shape),
+              .segments = HostArray::zeros(shape),
+              .sequence_numbers = HostArray::zeros(shape),
+              .preferences = HostArray::zeros({DType::kI32, {documents}}),
+              .sources = std::vector<std::string>(static_cast<size_t>(documents))};
+  batch.shape.sequences = documents;
+  if (laid.branched) batch.prompts = HostArray::zeros(shape);
+  if (laid.weighted) batch.weights = HostArray::zeros(shape.with_dtype(DType::kF32));
+  if (classes > 0) {
+    batch.token_types = HostArray::zeros(shape);
+    batch.classes = HostArray::zeros({DType::kF32, {documents, classes}});
+  }
+  std::ranges::fill(batch.tokens.as<int32_t>(), pad_id);
+  std::ranges::fill(batch.targets.as<int32_t>(), kIgnore);
+  return batch;
+}
+
+// Sets Batch::segments, which numbers the documents of each line in their order, and Batch::prompts, if there is one.
+// `prompt_of` has the number of each document's prompt, by the document's number.
+void number_segments(Batch& batch, const std::vector<int32_t>& prompt_of) {
+  const std::span<const int32_t> rows = batch.sequence_numbers.as<int32_t>();
+  const std::span<int32_t> segments = batch.segments.as<int32_t>();
+  const std::span<int32_t> prompts = batch.shape.branched ? batch.prompts.as<int32_t>() : std::span<int32_t>();
+  const auto length = static_cast<size_t>(batch.shape.length);
+  std::vector<int32_t> segment_of(prompt_of.size());
+  for (size_t line = 0; line < rows.size(); line += length) {
+    int32_t segment = 0;
+    for (size_t t = line; t < line + length; ++t) {
+      if (rows[t] == 0) continue;
+      if (t == line || rows[t] != rows[t - 1]) ++segment;
+      segments[t] = segment;
+      segment_of[static_cast<size_t>(rows[t])] = segment;
+      if (!prompts.empty()) prompts[t] = segment_of[static_cast<size_t>(prompt_of[static_cast<size_t>(rows[t])])];
+    }
+  }
+}
+
+}  // namespace
+
 Batch Batches::at(int64_t step, const OwnLines& own) const {
   internal_check(step >= 0, "Batches::at: step {} is negative", step);
   const std::vector<Sequence> sequences = laid_out(groups_of_step(step, window_of(step)));
@@ -335,37 +383,16 @@ Batch Batches::at(int64_t step, const OwnLines& own) const {
   int64_t documents = 0;
   for (const Sequence& sequence : sequences) documents += static_cast<int64_t>(sequence.size());
   const int64_t B = layout_shape.lines, T = layout_shape.length, S = std::max(layout_shape.sequences, documents);
-  const Shape shape{DType::kI32, {layout_shape.micro_batches, B, T}};
-  Batch batch{.shape = layout_shape,
-              .used = layout.used,
-              .tokens = HostArray(shape),
-              .targets = HostArray(shape),
-              .positions = HostArray::zeros(shape),
-              .segments = HostArray::zeros(shape),
-              .sequence_numbers = HostArray::zeros(shape),
-              .preferences = HostArray::zeros({DType::kI32, {S}}),
-              .sources = std::vector<std::string>(S)};
-  batch.shape.sequences = S;
-  auto tokens = batch.tokens.as<int32_t>(), targets = batch.targets.as<int32_t>();
-  auto positions = batch.positions.as<int32_t>(), segments = batch.segments.as<int32_t>();
-  auto rows = batch.sequence_numbers.as<int32_t>(), preferences = batch.preferences.as<int32_t>();
   const int64_t K = examples_.classes_per_row();
-  std::span<int32_t> token_types;
-  std::span<float> classes;
-  if (K > 0) {
-    batch.token_types = HostArray::zeros(shape);
-    token_types = batch.token_types.as<int32_t>();
-    batch.classes = HostArray::zeros({DType::kF32, {S, K}});
-    classes = batch.classes.as<float>();
-  }
-  std::span<float> weights;
-  if (batch.shape.weighted) {
-    batch.weights = HostArray::zeros(shape.with_dtype(DType::kF32));
-    weights = batch.weights.as<float>();
-  }
+  Batch batch = empty_batch(layout_shape, S, K, pad_id_);
+  batch.used = layout.used;
+  const auto tokens = batch.tokens.as<int32_t>(), targets = batch.targets.as<int32_t>();
+  const auto positions = batch.positions.as<int32_t>(), rows = batch.sequence_numbers.as<int32_t>();
+  const auto preferences = batch.preferences.as<int32_t>();
+  const auto token_types = K > 0 ? batch.token_types.as<int32_t>() : std::span<int32_t>();
+  const auto classes = K > 0 ? batch.classes.as<float>() : std::span<float>();
+  const auto weights = layout_shape.weighted ? batch.weights.as<float>() : std::span<float>();
   const std::vector<bool> filled = own ? own(layout_shape) : std::vector<bool>(static_cast<size_t>(B), true);
-  std::fill(tokens.begin(), tokens.end(), pad_id_);
-  std::fill(targets.begin(), targets.end(), kIgnore);
   int64_t row = 0;
   std::vector<int32_t> prompt_of(static_cast<size_t>(S) + 1);  // by the document's number: its prompt's number
   for (size_t s = 0; s < sequences.size(); ++s) {
@@ -398,23 +425,7 @@ Batch Batches::at(int64_t step, const OwnLines& own) const {
       if (spec_.grouping == RowGrouping::kWithMismatched && s % 2 == 1) batch.sources[number] += kOtherReply;
     }
   }
-  std::span<int32_t> prompts;
-  if (batch.shape.branched) {
-    batch.prompts = HostArray::zeros(shape);
-    prompts = batch.prompts.as<int32_t>();
-  }
-  // Numbers the documents of each line in their order.
-  std::vector<int32_t> segment_of(prompt_of.size());
-  for (size_t line = 0; line < rows.size(); line += static_cast<size_t>(T)) {
-    int32_t segment = 0;
-    for (size_t t = line; t < line + static_cast<size_t>(T); ++t) {
-      if (rows[t] == 0) continue;
-      if (t == line || rows[t] != rows[t - 1]) ++segment;
-      segments[t] = segment;
-      segment_of[static_cast<size_t>(rows[t])] = segment;
-      if (batch.shape.branched) prompts[t] = segment_of[static_cast<size_t>(prompt_of[static_cast<size_t>(rows[t])])];
-    }
-  }
+  number_segments(batch, prompt_of);
   examples_.check();
   return batch;
 }
