@@ -161,7 +161,9 @@ TEST_F(EvalCommand, LogitsOfLettersDifferAsTheirLogProbabilities) {
     for (size_t i = 0; i < logits.size(); ++i) {
       const size_t question = i / letters.size() * letters.size();
       EXPECT_NEAR(logits[i] - logits[question], losses[question] - losses[i], 1e-5) << i;
-      if (i > question) EXPECT_NE(logits[i], logits[question]);
+      if (i > question) {
+        EXPECT_NE(logits[i], logits[question]);
+      }
     }
   }
 }
