@@ -10,6 +10,7 @@
 #include "base/arrays/host_array.h"
 #include "base/arrays/trial_numbers.h"
 #include "block_tasks.h"
+#include "cached_definition.h"
 #include "kernels/cpu/attention/attention.h"
 
 namespace fettle::cpu {
@@ -67,26 +68,16 @@ struct PieceInputs {
 
 std::vector<double> definition_of(const PieceInputs& in) {
   const Piece& s = in.piece;
-  const std::vector<double> q = doubles(in.q), k = doubles(in.k), v = doubles(in.v);
-  const double scale = in.problem().scale;
-  std::vector<double> out(q.size());
-  for (int64_t i = 0; i < s.length * s.heads; ++i) {
-    const int64_t position = s.first + i / s.heads, head = i % s.heads;
-    double sum = 0;
-    for (int64_t key = 0; key <= position; ++key) {
-      if (s.window > 0 && position - key >= s.window) continue;
-      if (s.chunk > 0 && position / s.chunk != key / s.chunk) continue;
-      const int64_t at = (key * s.key_heads + head / (s.heads / s.key_heads)) * s.width;
-      double score = 0;
-      for (int64_t h = 0; h < s.width; ++h) score += scale * q[i * s.width + h] * k[at + h];
-      if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
-      if (s.slopes) score -= in.slopes[head] * static_cast<double>(position - key);
-      sum += std::exp(score);
-      for (int64_t h = 0; h < s.width; ++h) out[i * s.width + h] += std::exp(score) * v[at + h];
-    }
-    for (int64_t h = 0; h < s.width; ++h) out[i * s.width + h] /= sum;
-  }
-  return out;
+  return attention_to_cache({.keys = s.keys,
+                             .heads = s.heads,
+                             .key_heads = s.key_heads,
+                             .width = s.width,
+                             .window = s.window,
+                             .chunk = s.chunk,
+                             .scale = in.problem().scale,
+                             .softcap = s.softcap,
+                             .slopes = in.problem().slopes},
+                            in.q, in.k, in.v, {s.first});
 }
 
 HostArray attended(const PieceInputs& in, const BlockOps& ops, const ParallelFor& parallel) {

@@ -39,13 +39,18 @@ std::optional<Keys> keys_of(ffi::AnyBuffer stack, int64_t number) {
               dims[2], dims[3]};
 }
 
+// Returns null if all slopes are 0.
+const float* slopes_of(Floats slopes, int64_t heads) {
+  const float* slope = slopes.typed_data();
+  return std::any_of(slope, slope + heads, [](float x) { return x != 0; }) ? slope : nullptr;
+}
+
 // `first` is the position of the first query among the keys.
 std::optional<AttentionProblem> problem_of(float scale, float softcap, bool causal, ffi::AnyBuffer q,
                                            const std::optional<Keys>& k, const std::optional<Keys>& v, Ints segments,
                                            Ints window, Floats slopes, int64_t first = 0) {
   const auto q_dims = q.dimensions();
-  const bool f32 = q.element_type() == ffi::F32;
-  if (q_dims.size() != 4 || !k || !v || (!f32 && q.element_type() != ffi::BF16)) return std::nullopt;
+  if (q_dims.size() != 4 || !k || !v || !is_known(q.element_type())) return std::nullopt;
   if (first < 0 || first + q_dims[1] > k->length) return std::nullopt;
   AttentionProblem p{.rows = q_dims[0],
                      .length = q_dims[1],
@@ -54,7 +59,7 @@ std::optional<AttentionProblem> problem_of(float scale, float softcap, bool caus
                      .key_heads = k->heads,
                      .width = q_dims[3],
                      .first = first,
-                     .dtype = f32 ? DType::kF32 : DType::kBF16,
+                     .dtype = dtype_of(q.element_type()),
                      .causal = causal,
                      .scale = scale,
                      .softcap = softcap,
@@ -64,8 +69,7 @@ std::optional<AttentionProblem> problem_of(float scale, float softcap, bool caus
                      .v = v->data};
   const int32_t keys = *window.typed_data();
   if (causal && keys > 0 && keys < p.filled()) p.window = keys;
-  const float* slope = slopes.typed_data();
-  if (std::any_of(slope, slope + p.heads, [](float x) { return x != 0; })) p.slopes = slope;
+  p.slopes = slopes_of(slopes, p.heads);
   return p;
 }
 
@@ -122,8 +126,7 @@ ffi::Error next(float scale, float softcap, ffi::ThreadPool pool, ffi::AnyBuffer
                   .q = q.untyped_data(),
                   .k = keys->data,
                   .v = values->data};
-  const float* slope = slopes.typed_data();
-  if (std::any_of(slope, slope + p.heads, [](float x) { return x != 0; })) p.slopes = slope;
+  p.slopes = slopes_of(slopes, p.heads);
   attend_next(p, o->untyped_data(), workspace->untyped_data(), plugin_threads(pool));
   return ffi::Error::Success();
 }
