@@ -187,17 +187,16 @@ TEST(CpuProduct, AddsASecondProductAndScales) {
   check_second_product<80, 83, 96>();
 }
 
-// The pieces of a large `a` are packed in two passes over k. The last pass also adds the second product.
-TEST(CpuProduct, ALargeLeftOperandTakesSeveralPasses) {
-  constexpr int64_t kM = 8200, kN = 70, kK = 700, kK2 = 8;
+// Compares some elements of a b + a2 b2, all of f32, with their definition.
+void check_passes(int64_t m, int64_t n, int64_t k) {
+  constexpr int64_t kK2 = 8;
   const auto numbers = [](int64_t count, uint32_t seed) { return trial_numbers({DType::kF32, {count}}, seed); };
-  const HostArray a = numbers(kM * kK, 1), b = numbers(kK * kN, 2), a2 = numbers(kM * kK2, 3),
-                  b2 = numbers(kK2 * kN, 4);
+  const HostArray a = numbers(m * k, 1), b = numbers(k * n, 2), a2 = numbers(m * kK2, 3), b2 = numbers(kK2 * n, 4);
   const std::vector<double> left = doubles(a), right = doubles(b), left2 = doubles(a2), right2 = doubles(b2);
   for (const BlockOps* ops : usable_block_ops(DType::kF32)) {
-    const MatrixProduct p{.m = kM,
-                          .n = kN,
-                          .k = kK,
+    const MatrixProduct p{.m = m,
+                          .n = n,
+                          .k = k,
                           .a = {a.data(), DType::kF32, false},
                           .b = {b.data(), DType::kF32, false},
                           .ops = ops,
@@ -208,16 +207,26 @@ TEST(CpuProduct, ALargeLeftOperandTakesSeveralPasses) {
     std::vector<uint8_t> scratch(product_workspace(p) + 64);
     EXPECT_LT(scratch.size(), 40'000'000u);
     const auto start = reinterpret_cast<uintptr_t>(scratch.data());
-    HostArray out(Shape{DType::kF32, {kM * kN}});
+    HostArray out(Shape{DType::kF32, {m * n}});
     multiply(p, out.data(), scratch.data() + ((start + 63) / 64 * 64 - start), kAtOnce);
-    for (int64_t i = 0; i < kM * kN; i += 97) {
-      const int64_t row = i / kN, column = i % kN;
+    for (int64_t i = 0; i < m * n; i += 97) {
+      const int64_t row = i / n, column = i % n;
       double wanted = 0;
-      for (int64_t q = 0; q < kK; ++q) wanted += left[row * kK + q] * right[q * kN + column];
-      for (int64_t q = 0; q < kK2; ++q) wanted += left2[row * kK2 + q] * right2[q * kN + column];
+      for (int64_t q = 0; q < k; ++q) wanted += left[row * k + q] * right[q * n + column];
+      for (int64_t q = 0; q < kK2; ++q) wanted += left2[row * kK2 + q] * right2[q * n + column];
       ASSERT_NEAR(out.as<float>()[i], wanted, 2e-4) << ops->name << ' ' << row << ' ' << column;
     }
   }
+}
+
+// The last pass also adds the second product. With AMX, the pieces of `a` are packed in two passes over k.
+TEST(CpuProduct, ALargeLeftOperandTakesSeveralPasses) {
+  check_passes(8200, 70, 700);
+}
+
+// With vectors, all panels are computed for a range of k, then for the next range.
+TEST(CpuProduct, LongRowsTakeSeveralPasses) {
+  check_passes(50, 144, 4500);
 }
 
 // On CPUs with AMX, f32 is multiplied as pieces of bf16. Its sums must be as exact as those of f32, and must not be

@@ -125,7 +125,10 @@ inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
 #endif
 }
 
-// Computes kRows rows of BlockOps::product, kVectors vectors wide.
+constexpr int64_t kLineWords = 16;  // of a line of the cache
+
+// Computes kRows rows of BlockOps::product, kVectors vectors wide. Meanwhile, the cache fetches the next kRows rows of
+// `a`: the processor does not foresee that they are next.
 template <int kRows, int kVectors, bool kTransposed>
 void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
            bool accumulate) {
@@ -135,6 +138,9 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Floats{};
   for (int64_t i = 0; i < k; ++i) {
+    if (!kTransposed && i % kLineWords == 0)
+#pragma GCC unroll 24
+      for (int r = 0; r < kRows; ++r) __builtin_prefetch(a + (kRows + r) * a_row + i);
     Floats right[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) right[v] = load(b + i * b_row + v * kLanes);

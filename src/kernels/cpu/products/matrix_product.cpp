@@ -14,7 +14,11 @@ namespace fettle::cpu {
 namespace {
 
 // Rows of a result that is so wide lie so far apart that the caches hold too few of them (benchmarks/linear_202611.md).
-constexpr int64_t kWide = 2048;
+constexpr int64_t kWide = 1024;
+// An operand `a` of so many words along k does not fit into the caches. So all panels are computed for a range of
+// words, then all panels for the next range.
+constexpr int64_t kDeep = 4096;
+constexpr int64_t kDeepPass = 768;
 constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product takes less time than waking a thread
 // A product of few rows reads each weight from memory and uses it only few times, so fewer multiplications take as
 // long.
@@ -33,18 +37,23 @@ void store_sums(const MatrixProduct& product, const BlockOps& ops, const Panel& 
                  product.n, at(c, product.result, panel.row * product.n + panel.column));
 }
 
-// Computes a panel of c. The sums are in f32. They are added up in the result itself if it is f32 and not wide, has no
-// scale, and the panel's columns fill whole vectors; else in scratch memory.
+// Returns true if the sums are added up in the result itself.
+bool sums_in_result(const MatrixProduct& p) {
+  return p.result == DType::kF32 && p.n < kWide && p.n % 16 == 0 && p.scale == 1;
+}
+
+// Computes a panel of c, or adds to it the products of `count` words along k from the word `first` on. The sums are in
+// f32, in the result itself or in scratch memory.
 void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> operands, const BlockOps& ops,
-                    const Panel& panel, void* c) {
+                    const Panel& panel, int64_t first, int64_t count, void* c) {
   const int64_t width = panel.width();
   Word* const slice = thread_words(WordOperands::kSliceWords + Panels::kRows * WordOperands::kPanel);
-  void* const result = at(c, product.result, panel.row * product.n + panel.column);
-  const bool in_result =
-      product.result == DType::kF32 && product.n < kWide && product.scale == 1 && panel.columns == width;
-  float* const sums = in_result ? static_cast<float*>(result) : &slice[WordOperands::kSliceWords].f32;
+  const bool in_result = sums_in_result(product);
+  float* const sums =
+      in_result ? static_cast<float*>(c) + panel.row * product.n + panel.column : &slice[WordOperands::kSliceWords].f32;
   const int64_t sum_row = in_result ? product.n : width;
-  for (const WordOperands& each : operands) each.multiply(panel, slice, sums, sum_row, &each != operands.data());
+  operands[0].multiply(panel, first, count, slice, sums, sum_row, first > 0);
+  if (operands.size() > 1) operands[1].multiply(panel, 0, operands[1].words(), slice, sums, sum_row, true);
   if (!in_result) store_sums(product, ops, panel, sums, sum_row, c);
 }
 
@@ -77,7 +86,14 @@ void multiply_by_words(const MatrixProduct& p, const BlockOps& ops, void* c, voi
   const std::span<const WordOperands> operands(all.data(), p.k2 > 0 ? 2 : 1);
   pack_all(operands, parallel);
   const Panels panels(p.m, p.n, WordOperands::kPanel, all[0].row_step(), p.threads);
-  parallel(panels.count(), [&](int64_t i) { multiply_panel(p, operands, ops, panels.at(i), c); });
+  const int64_t words = all[0].words();
+  const int64_t pass = words >= kDeep && sums_in_result(p) ? kDeepPass : words;
+  for (int64_t first = 0; first < words; first += pass) {
+    const int64_t count = std::min(pass, words - first);
+    // The last pass also computes the second product.
+    const auto used = first + count < words ? operands.first(1) : operands;
+    parallel(panels.count(), [&](int64_t i) { multiply_panel(p, used, ops, panels.at(i), first, count, c); });
+  }
 }
 
 void multiply_by_tiles(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
@@ -127,13 +143,8 @@ void multiply_few_rows(const MatrixProduct& p, const BlockOps& ops, int64_t colu
 }  // namespace
 
 int64_t product_workspace(const MatrixProduct& product) {
-  // The memory is large enough for every BlockOps table, so that a program is the same on all CPUs. For words, this
-  // assumes one element per word and the largest word_step of all tables.
-  constexpr int64_t kWordStep = 16;
-  const auto words = [&](const ProductOperand& a, int64_t k) {
-    return a.dtype != DType::kF32 ? quotient_up(product.m * std::max(k, kWordStep), 16) * 16 : 0;
-  };
-  int64_t all = words(product.a, product.k) + words(product.a2, product.k2);
+  // The memory is large enough for every BlockOps table, so that a program is the same on all CPUs.
+  int64_t all = WordOperands::a_words(product, false) + WordOperands::a_words(product, true);
   if (may_use_tiles(product)) {
     const int64_t pieces = pieces_of(product);
     all = std::max(all, TileOperands::a_words(product, pieces, false) + TileOperands::a_words(product, pieces, true));

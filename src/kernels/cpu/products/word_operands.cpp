@@ -5,28 +5,52 @@
 #include "kernels/cpu/attention/attention_blocks.h"
 
 namespace fettle::cpu {
+namespace {
+
+// A transposed f32 operand `a` is transposed back for a result that is so wide. Rows of `a` as it is lie so far apart
+// that the L1 cache holds too few of them.
+constexpr int64_t kWideEnoughToTurn = 128;
+constexpr int64_t kTurnedStep = 16;  // words of a row that is transposed back are a multiple of this
+
+bool turns_back(const ProductOperand& a, int64_t n, bool pairs) {
+  return a.turned && !pairs && n >= kWideEnoughToTurn;
+}
+
+}  // namespace
 
 WordOperands::WordOperands(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace)
     : a_(second ? p.a2 : p.a), b_(second ? p.b2 : p.b), m_(p.m), n_(p.n), k_(second ? p.k2 : p.k), ops_(&ops) {
   const int64_t per_word = ops.pairs ? 2 : 1;
-  words_ = quotient_up(quotient_up(k_, per_word), ops.word_step) * ops.word_step;
-  a_as_it_is_ = ops.pairs ? !a_.turned && k_ == 2 * words_ : a_.dtype == DType::kF32;
-  a_row_ = a_.turned ? m_ : words_;
+  const bool turn = turns_back(a_, n_, ops.pairs);
+  const int64_t step = turn ? kTurnedStep : ops.word_step;
+  words_ = quotient_up(quotient_up(k_, per_word), step) * step;
+  a_as_it_is_ = ops.pairs ? !a_.turned && k_ == 2 * words_ : a_.dtype == DType::kF32 && !turn;
+  a_across_ = a_.turned && !turn;
+  a_row_ = a_across_ ? m_ : words_;
   packed_a_ = workspace;
   workspace += a_as_it_is_ ? 0 : quotient_up(m_ * words_, 16) * 16;
+}
+
+int64_t WordOperands::a_words(const MatrixProduct& p, bool second) {
+  const ProductOperand& a = second ? p.a2 : p.a;
+  const int64_t k = second ? p.k2 : p.k;
+  if (a.dtype == DType::kF32 && !turns_back(a, p.n, false)) return 0;
+  return quotient_up(p.m * quotient_up(k, kTurnedStep) * kTurnedStep, 16) * 16;
 }
 
 int64_t WordOperands::pack_tasks() const {
   return a_as_it_is_ ? 0 : quotient_up(a_length(), 64);
 }
 
-// Packs 64 rows of `a`, or 64 words along k if `a` is transposed ("turned").
+// Packs 64 rows of `a`, or 64 words along k if `a` stays transposed.
 void WordOperands::pack_a(int64_t task) const {
   const int64_t first = task * 64, count = std::min<int64_t>(64, a_length() - first);
-  if (a_.turned) {
+  if (a_across_) {
     const int64_t per_word = ops_->pairs ? 2 : 1, row = first * per_word;
     ops_->pack_down(at(a_.data, a_.dtype, row * m_), a_.dtype, m_, std::min(k_ - row, count * per_word), m_,
                     count * per_word, m_, packed_a_ + first * m_);
+  } else if (a_.turned) {
+    ops_->pack_turned(at(a_.data, a_.dtype, first), a_.dtype, m_, k_, count, words_, packed_a_ + first * words_);
   } else {
     ops_->pack_across(at(a_.data, a_.dtype, first * k_), a_.dtype, k_, count, k_, count, words_,
                       packed_a_ + first * words_);
@@ -47,14 +71,15 @@ void WordOperands::pack_b(const Panel& panel, int64_t first, int64_t count, Word
   }
 }
 
-void WordOperands::multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const {
-  for (int64_t from = 0; from < words_; from += kDepth) {
-    const int64_t depth = std::min(kDepth, words_ - from);
+void WordOperands::multiply(const Panel& panel, int64_t first, int64_t count, Word* slice, float* sums, int64_t sum_row,
+                            bool accumulate) const {
+  for (int64_t from = first; from < first + count; from += kDepth) {
+    const int64_t depth = std::min(kDepth, first + count - from);
     pack_b(panel, from, depth, slice);
     const Word* const a = a_as_it_is_ ? static_cast<const Word*>(a_.data) : packed_a_;
     ops_->product(panel.rows, panel.width(), depth,
-                  a_.turned ? a + from * a_row_ + panel.row : a + panel.row * a_row_ + from, a_row_, a_.turned, slice,
-                  panel.width(), sums, sum_row, accumulate || from > 0);
+                  a_across_ ? a + from * a_row_ + panel.row : a + panel.row * a_row_ + from, a_row_, a_across_, slice,
+                  panel.width(), sums, sum_row, accumulate || from > first);
   }
 }
 

@@ -15,29 +15,36 @@ class WordOperands {
  public:
   // The number of columns of a panel, a multiple of the columns that BlockOps::product computes at once.
   static constexpr int64_t kPanel = 64;
-  static constexpr int64_t kDepth = 128;  // length of a slice along k, in words; a packed slice fits into the L1 cache
+  static constexpr int64_t kDepth = 192;  // length of a slice along k, in words; a packed slice fits into the L1 cache
   static constexpr int64_t kSliceWords = kDepth * kPanel;
 
   // Takes the first product, or the second one if `second` is true. Reserves memory for the packed `a` at `workspace`,
   // and moves `workspace` to the end of this memory.
   WordOperands(const MatrixProduct& product, const BlockOps& ops, bool second, Word*& workspace);
 
+  // Returns an upper bound of the words that the constructor reserves, which is the same for all instruction sets.
+  static int64_t a_words(const MatrixProduct& product, bool second);
+
   int64_t row_step() const { return ops_->row_step; }  // a task has a multiple of so many rows
   int64_t pack_tasks() const;
   void pack_a(int64_t task) const;
-  // Computes the sums of a panel, or adds to them if `accumulate` is true. The panel's columns are filled up to a
-  // multiple of 16. Rows of sums lie `sum_row` floats apart. `slice` is memory for kSliceWords words.
-  void multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const;
+  int64_t words() const { return words_; }  // of a row of `a`, along k
+  // Computes the sums of a panel over `count` words along k from the word `first` on, or adds to them if `accumulate`
+  // is true. The panel's columns are filled up to a multiple of 16. Rows of sums lie `sum_row` floats apart. `slice` is
+  // memory for kSliceWords words.
+  void multiply(const Panel& panel, int64_t first, int64_t count, Word* slice, float* sums, int64_t sum_row,
+                bool accumulate) const;
 
  private:
   void pack_b(const Panel& panel, int64_t first, int64_t count, Word* to) const;
-  int64_t a_length() const { return a_.turned ? words_ : m_; }
+  int64_t a_length() const { return a_across_ ? words_ : m_; }
 
   ProductOperand a_, b_;
   int64_t m_, n_, k_;
   const BlockOps* ops_;
   int64_t words_;    // words of the operands along k, padded to a multiple of BlockOps::word_step
   bool a_as_it_is_;  // `a` is not packed; the product reads the operand itself
+  bool a_across_;    // `a`, packed or not, has a row for each word along k
   int64_t a_row_;    // words from one row of `a` to the next, whether `a` is packed or not
   Word* packed_a_;
 };
