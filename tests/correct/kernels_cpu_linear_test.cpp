@@ -79,10 +79,12 @@ std::vector<double> expected(const Case& c, const HostArray& a, const HostArray&
 
 TEST(CpuProduct, IsTheSumOfProducts) {
   constexpr std::array kSizes{
-      std::array<int64_t, 3>{1, 1, 1},       std::array<int64_t, 3>{7, 83, 51},    std::array<int64_t, 3>{50, 8, 96},
-      std::array<int64_t, 3>{127, 130, 17},  std::array<int64_t, 3>{13, 64, 531},  std::array<int64_t, 3>{65, 83, 70},
+      std::array<int64_t, 3>{1, 1, 1}, std::array<int64_t, 3>{7, 83, 51}, std::array<int64_t, 3>{50, 8, 96},
+      std::array<int64_t, 3>{127, 130, 17}, std::array<int64_t, 3>{13, 64, 531}, std::array<int64_t, 3>{65, 83, 70},
       std::array<int64_t, 3>{112, 275, 230}, std::array<int64_t, 3>{128, 130, 96}, std::array<int64_t, 3>{64, 1037, 64},
-      std::array<int64_t, 3>{96, 70, 1216},  std::array<int64_t, 3>{70, 70, 1210}};
+      std::array<int64_t, 3>{96, 70, 1216}, std::array<int64_t, 3>{70, 70, 1210},
+      // With `a` turned and `b` not, these are sums of outer products.
+      std::array<int64_t, 3>{201, 8, 601}, std::array<int64_t, 3>{15, 300, 530}, std::array<int64_t, 3>{16, 64, 1}};
   uint32_t seed = 1;
   for (const DType a_type : {DType::kF32, DType::kBF16})
     for (const DType b_type : {DType::kF32, DType::kBF16})
@@ -145,6 +147,29 @@ TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
           EXPECT_EQ(std::memcmp(again.data(), got.data(), got.shape().bytes()), 0) << threads;
         }
       }
+    }
+}
+
+TEST(CpuProduct, ScalesASumOfOuterProducts) {
+  const Case few_rows{8, 130, 77, true, false, DType::kF32, DType::kF32};
+  const Case few_columns{130, 8, 77, true, false, DType::kF32, DType::kF32};
+  for (const Case& c : {few_rows, few_columns})
+    for (const BlockOps* ops : usable_block_ops(DType::kF32)) {
+      const HostArray a = trial_numbers({DType::kF32, {c.m * c.k}}, 1),
+                      b = trial_numbers({DType::kF32, {c.k * c.n}}, 2);
+      const MatrixProduct p{.m = c.m,
+                            .n = c.n,
+                            .k = c.k,
+                            .a = {a.data(), c.a, true},
+                            .b = {b.data(), c.b, false},
+                            .ops = ops,
+                            .scale = 0.75F};
+      std::vector<double> wanted = expected(c, a, b);
+      for (double& x : wanted) x *= 0.75;
+      std::vector<Word> scratch(product_workspace(p) / static_cast<int64_t>(sizeof(Word)));
+      HostArray out(Shape{DType::kF32, {c.m * c.n}});
+      multiply(p, out.data(), scratch.data(), kAtOnce);
+      EXPECT_LT(relative_distance(doubles(out), wanted), 1e-6) << ops->name << ' ' << c.m;
     }
 }
 

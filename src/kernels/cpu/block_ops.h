@@ -111,6 +111,11 @@ struct BlockOps {
   void (*row_products)(const void* x, DType x_type, int64_t m, const void* w, DType w_type, int64_t rows, int64_t k,
                        float* c, int64_t c_row);
 
+  // Computes c[h][i] = (accumulate ? c : 0) + sum over j of weights[h][j] * x[j][i], in f32, where h < count, j < rows
+  // and i < columns. Rows of x (f32 or bf16) lie `stride` elements apart. Fast when `count` is small.
+  void (*weighted_rows)(const float* weights, int64_t weight_row, int64_t count, const void* x, DType dtype,
+                        int64_t stride, int64_t rows, int64_t columns, float* c, int64_t c_row, bool accumulate);
+
   // Computes the attention of `keys.q`, not divided by the sum of the weights: out [heads, width], the largest score
   // `top` [heads], and `sum` [heads], the sum of exp(score - top). `scores` is scratch memory for heads * (last -
   // first) floats. Weights of bf16 values are rounded to bf16. Reads each key and each value once.

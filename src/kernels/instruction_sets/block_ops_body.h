@@ -138,7 +138,7 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Floats{};
   for (int64_t i = 0; i < k; ++i) {
-    if (!kTransposed && i % kLineWords == 0)
+    if (!kTransposed && kVectors > 1 && i % kLineWords == 0)
 #pragma GCC unroll 24
       for (int r = 0; r < kRows; ++r) __builtin_prefetch(a + (kRows + r) * a_row + i);
     Floats right[kVectors];
@@ -537,27 +537,19 @@ void add(const float* from, int64_t count, float* to) {
   for (int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
-void row_dots(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out) {
+template <DType kType>
+void row_dots_of(const void* x, const void* y, int64_t stride, int64_t rows, int64_t width, float* out) {
   for (int64_t r = 0; r < rows; ++r) {
     Floats sums{};
-    int64_t i = 0;
-    float rest = 0;
-    if (dtype == DType::kF32) {
-      const float *left = static_cast<const float*>(x) + r * stride, *right = static_cast<const float*>(y) + r * stride;
-      for (; i + kLanes <= width; i += kLanes) sums = sums + load(left + i) * load(right + i);
-    } else {
-      for (; i + kLanes <= width; i += kLanes) {
-        Floats left{}, right{};
-        for (int64_t j = 0; j < kLanes; ++j) {
-          left[j] = element(x, dtype, r * stride + i + j);
-          right[j] = element(y, dtype, r * stride + i + j);
-        }
-        sums = sums + left * right;
-      }
-    }
-    for (; i < width; ++i) rest += element(x, dtype, r * stride + i) * element(y, dtype, r * stride + i);
-    out[r] = total(sums) + rest;
+    each_vector(width, [&](const auto& part, int64_t i) {
+      sums += part.template read<kType>(x, r * stride + i) * part.template read<kType>(y, r * stride + i);
+    });
+    out[r] = total(sums);
   }
+}
+
+void row_dots(const void* x, const void* y, DType dtype, int64_t stride, int64_t rows, int64_t width, float* out) {
+  (dtype == DType::kBF16 ? row_dots_of<DType::kBF16> : row_dots_of<DType::kF32>)(x, y, stride, rows, width, out);
 }
 
 }  // namespace
@@ -590,6 +582,7 @@ constexpr BlockOps make_table(const char* name) {
           .add = add,
           .row_dots = row_dots,
           .row_products = row_products,
+          .weighted_rows = weighted_rows,
           .attend_one = attend_one,
           .row_step = kPanelRows,
           .word_step = 1,

@@ -1,5 +1,5 @@
-// Implements BlockOps::row_products and BlockOps::attend_one. block_ops_body.h includes this file; the rules of that
-// file apply here, too.
+// Implements BlockOps::row_products, weighted_rows and attend_one. block_ops_body.h includes this file; the rules of
+// that file apply here, too.
 #pragma once
 
 namespace fettle::cpu {
@@ -92,57 +92,80 @@ Weighed weigh(const QueryKeys& keys, float slope, bool round, float* scores) {
   return {top, total(sum)};
 }
 
-// Computes elements `i` ... of the sums of weighted values for kHeads heads. `part` reads kVectors vectors.
-template <DType kType, int kHeads, int kVectors, typename Part>
-void weighted_values(const QueryKeys& keys, const Part& part, int64_t i, const float* weights, float* out) {
-  const int64_t count = keys.last - keys.first;
-  Floats sums[kHeads][kVectors] = {};
-  for (int64_t j = 0; j < count; ++j) {
+// The operands of BlockOps::weighted_rows.
+struct WeightedRows {
+  const float* weights;
+  int64_t weight_row;
+  const void* x;
+  int64_t stride, rows;
+  float* c;
+  int64_t c_row;
+  bool accumulate;
+};
+
+// Computes the elements i to i + kVectors * kLanes of kCount sums. `part` reads and writes vectors.
+template <DType kType, int kCount, int kVectors, typename Part>
+void weighted_block(const WeightedRows& w, const Part& part, int64_t i) {
+  Floats sums[kCount][kVectors] = {};
+  for (int h = 0; w.accumulate && h < kCount; ++h)
+    for (int v = 0; v < kVectors; ++v) sums[h][v] = part.template read<DType::kF32>(w.c, h * w.c_row + i + v * kLanes);
+  for (int64_t j = 0; j < w.rows; ++j) {
     Floats values[kVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v)
-      values[v] = part.template read<kType>(keys.v, (keys.first + j) * keys.stride + i + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) values[v] = part.template read<kType>(w.x, j * w.stride + i + v * kLanes);
 #pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h)
+    for (int h = 0; h < kCount; ++h)
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sums[h][v] = sums[h][v] + weights[h * count + j] * values[v];
+      for (int v = 0; v < kVectors; ++v) sums[h][v] = sums[h][v] + w.weights[h * w.weight_row + j] * values[v];
   }
-  for (int h = 0; h < kHeads; ++h)
-    for (int v = 0; v < kVectors; ++v)
-      part.template write<DType::kF32>(out, h * keys.width + i + v * kLanes, sums[h][v]);
+  for (int h = 0; h < kCount; ++h)
+    for (int v = 0; v < kVectors; ++v) part.template write<DType::kF32>(w.c, h * w.c_row + i + v * kLanes, sums[h][v]);
 }
 
-template <DType kType, int kHeads>
-void weighted_heads(const QueryKeys& keys, const float* weights, float* out) {
+template <DType kType, int kCount>
+void weighted_rows_by(const WeightedRows& w, int64_t columns) {
   constexpr int kVectors = kLanes == 16 ? 4 : 2;
   int64_t i = 0;
-  for (; i + kVectors * kLanes <= keys.width; i += kVectors * kLanes)
-    weighted_values<kType, kHeads, kVectors>(keys, Whole{}, i, weights, out);
-  each_vector(keys.width - i, [&](const auto& part, int64_t more) {
-    weighted_values<kType, kHeads, 1>(keys, part, i + more, weights, out);
-  });
+  for (; i + kVectors * kLanes <= columns; i += kVectors * kLanes)
+    weighted_block<kType, kCount, kVectors>(w, Whole{}, i);
+  each_vector(columns - i,
+              [&](const auto& part, int64_t more) { weighted_block<kType, kCount, 1>(w, part, i + more); });
+}
+
+template <DType kType>
+void weighted_rows_of(WeightedRows w, int64_t count, int64_t columns) {
+  const auto next = [&](auto run, int rows) {
+    run(w, columns);
+    w.weights += rows * w.weight_row;
+    w.c += rows * w.c_row;
+    count -= rows;
+  };
+  while (count >= 4) next(weighted_rows_by<kType, 4>, 4);
+  if (count >= 2) next(weighted_rows_by<kType, 2>, 2);
+  if (count >= 1) next(weighted_rows_by<kType, 1>, 1);
+}
+
+void weighted_rows(const float* weights, int64_t weight_row, int64_t count, const void* x, DType dtype, int64_t stride,
+                   int64_t rows, int64_t columns, float* c, int64_t c_row, bool accumulate) {
+  const auto run = dtype == DType::kBF16 ? weighted_rows_of<DType::kBF16> : weighted_rows_of<DType::kF32>;
+  run({weights, weight_row, x, stride, rows, c, c_row, accumulate}, count, columns);
 }
 
 template <DType kType>
 void attend_one_of(const QueryKeys& keys, float* scores, float* top, float* sum, float* out) {
   const int64_t count = keys.last - keys.first;
-  const char* const first =
-      static_cast<const char*>(keys.k) + keys.first * keys.stride * (kType == DType::kF32 ? 4 : 2);
-  row_products_of<kType, kType>(keys.q, keys.heads, first, keys.stride, count, keys.width, scores, count);
+  const auto from_first = [&](const void* rows) {
+    return static_cast<const char*>(rows) + keys.first * keys.stride * (kType == DType::kF32 ? 4 : 2);
+  };
+  row_products_of<kType, kType>(keys.q, keys.heads, from_first(keys.k), keys.stride, count, keys.width, scores, count);
   for (int64_t h = 0; h < keys.heads; ++h) {
     const Weighed w =
         weigh(keys, keys.slopes == nullptr ? 0 : keys.slopes[h], kType == DType::kBF16, scores + h * count);
     top[h] = w.top;
     sum[h] = w.sum;
   }
-  int64_t h = 0;
-  const auto next = [&](auto run, int heads) {
-    run(keys, scores + h * count, out + h * keys.width);
-    h += heads;
-  };
-  while (h + kFewRows <= keys.heads) next(weighted_heads<kType, kFewRows>, kFewRows);
-  if (h + 2 <= keys.heads) next(weighted_heads<kType, 2>, 2);
-  if (h < keys.heads) next(weighted_heads<kType, 1>, 1);
+  weighted_rows_of<kType>({scores, count, from_first(keys.v), keys.stride, count, out, keys.width, false}, keys.heads,
+                          keys.width);
 }
 
 void attend_one(const QueryKeys& keys, float* scores, float* top, float* sum, float* out) {

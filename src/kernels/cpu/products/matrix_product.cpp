@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
+#include "kernels/cpu/products/outer_sums.h"
 #include "kernels/cpu/products/panels.h"
 #include "kernels/cpu/products/tile_operands.h"
 #include "kernels/cpu/products/word_operands.h"
@@ -149,6 +150,7 @@ int64_t product_workspace(const MatrixProduct& product) {
     const int64_t pieces = pieces_of(product);
     all = std::max(all, TileOperands::a_words(product, pieces, false) + TileOperands::a_words(product, pieces, true));
   }
+  if (is_outer_sum(product)) all = std::max(all, outer_sum_words(product));
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
 }
 
@@ -163,6 +165,7 @@ void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFo
     return parallel(quotient_up(p.n, kFewColumns), [&](int64_t i) {
       multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
     });
+  if (is_outer_sum(p)) return multiply_outer_sum(p, ops, c, workspace, parallel);
   const bool tiles = ops.tiles != nullptr && ops.tiles->pieces == pieces_of(p) && may_use_tiles(p);
   (tiles ? multiply_by_tiles : multiply_by_words)(p, ops, c, workspace, parallel);
 }

@@ -1,0 +1,86 @@
+#include "kernels/cpu/products/outer_sums.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cpu/attention/attention_blocks.h"
+#include "kernels/cpu/block_ops.h"
+#include "kernels/cpu/products/panels.h"
+
+namespace fettle::cpu {
+namespace {
+
+constexpr int64_t kFew = 16;             // the largest number of columns of the narrow operand
+constexpr int64_t kFewestOfWide = 64;    // columns of the wide operand
+constexpr int64_t kColumns = 128;        // columns of a task
+constexpr int64_t kRows = 256;           // rows at once; their elements of a task's columns fit into the L2 cache
+constexpr int64_t kRowsOfPacking = 512;  // rows of a task that packs
+
+// The operands by their width. Both have k rows.
+struct OuterSum {
+  ProductOperand narrow, wide;
+  int64_t count, columns;  // of `narrow` and of `wide`
+  bool wide_is_left;       // the result has a row for each column of `wide`
+};
+
+OuterSum outer_sum(const MatrixProduct& p) {
+  if (p.m <= p.n) return {p.a, p.b, p.m, p.n, false};
+  return {p.b, p.a, p.n, p.m, true};
+}
+
+// Writes rows [first, end) of `narrow` as columns of `weights` [count, k].
+template <typename Read>
+void turn(int64_t count, int64_t k, int64_t first, int64_t end, float* weights, Read read) {
+  for (int64_t r = first; r < end; ++r)
+    for (int64_t j = 0; j < count; ++j) weights[j * k + r] = read(r * count + j);
+}
+
+void turn(const OuterSum& s, int64_t k, int64_t first, int64_t end, float* weights) {
+  if (s.narrow.dtype == DType::kF32)
+    return turn(s.count, k, first, end, weights,
+                [x = static_cast<const float*>(s.narrow.data)](int64_t i) { return x[i]; });
+  turn(s.count, k, first, end, weights, [x = static_cast<const uint16_t*>(s.narrow.data)](int64_t i) {
+    return std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16);
+  });
+}
+
+// Computes the sums of `width` columns of `wide` from `column` on, and stores them.
+void multiply_columns(const MatrixProduct& p, const OuterSum& s, const BlockOps& ops, const float* weights,
+                      int64_t column, int64_t width, void* c) {
+  float sums[kFew * kColumns], across[kFew * kColumns], scales[kFew];
+  for (int64_t first = 0; first < p.k; first += kRows)
+    ops.weighted_rows(weights + first, p.k, s.count, at(s.wide.data, s.wide.dtype, first * s.columns + column),
+                      s.wide.dtype, s.columns, std::min(kRows, p.k - first), width, sums, kColumns, first > 0);
+  std::fill_n(scales, kFew, p.scale);
+  if (!s.wide_is_left)
+    return ops.store_rows(sums, kColumns, scales, s.count, width, p.result, p.n, at(c, p.result, column));
+  for (int64_t i = 0; i < width; ++i)
+    for (int64_t j = 0; j < s.count; ++j) across[i * s.count + j] = sums[j * kColumns + i];
+  // Rows of the result have no gaps, so they are stored as one row.
+  ops.store_rows(across, 0, scales, 1, width * s.count, p.result, 0, at(c, p.result, column * s.count));
+}
+
+}  // namespace
+
+bool is_outer_sum(const MatrixProduct& p) {
+  return p.k2 == 0 && p.a.turned && !p.b.turned && std::min(p.m, p.n) <= kFew && std::max(p.m, p.n) >= kFewestOfWide;
+}
+
+int64_t outer_sum_words(const MatrixProduct& p) {
+  return quotient_up(outer_sum(p).count * p.k, 16) * 16;
+}
+
+void multiply_outer_sum(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
+                        const ParallelFor& parallel) {
+  const OuterSum s = outer_sum(p);
+  auto* const weights = static_cast<float*>(workspace);
+  parallel(quotient_up(p.k, kRowsOfPacking), [&](int64_t task) {
+    turn(s, p.k, task * kRowsOfPacking, std::min(p.k, (task + 1) * kRowsOfPacking), weights);
+  });
+  parallel(quotient_up(s.columns, kColumns), [&](int64_t task) {
+    const int64_t column = task * kColumns;
+    multiply_columns(p, s, ops, weights, column, std::min(kColumns, s.columns - column), c);
+  });
+}
+
+}  // namespace fettle::cpu

@@ -1,0 +1,17 @@
+// Defines products that are sums of outer products of rows: c = scale * a^T * b, where `a` and `b` are stored row by
+// row and one of them has only few columns. The gradients of LoRA's weights are such products. Nothing is packed but
+// the operand with few columns: each stored row of the other one is read where it is.
+#pragma once
+
+#include "kernels/cpu/products/matrix_product.h"
+
+namespace fettle::cpu {
+
+bool is_outer_sum(const MatrixProduct& product);
+// Returns the number of words of scratch memory that multiply_outer_sum() needs.
+int64_t outer_sum_words(const MatrixProduct& product);
+// Computes c if is_outer_sum(product). Each element is a sum in f32 over the rows in their order.
+void multiply_outer_sum(const MatrixProduct& product, const BlockOps& ops, void* c, void* workspace,
+                        const ParallelFor& parallel);
+
+}  // namespace fettle::cpu
