@@ -41,7 +41,7 @@ struct Case {
 
 // The result has the dtype of a, or `result`.
 HostArray run(const Case& c, const HostArray& a, const HostArray& b, const BlockOps* ops, const ParallelFor& parallel,
-              int64_t threads = 2, std::optional<DType> result = {}) {
+              int64_t threads = 2, std::optional<DType> result = {}, float scale = 1) {
   const DType dtype = result.value_or(c.a);
   const MatrixProduct p{.m = c.m,
                         .n = c.n,
@@ -50,6 +50,7 @@ HostArray run(const Case& c, const HostArray& a, const HostArray& b, const Block
                         .b = {b.data(), c.b, c.b_turned},
                         .result = dtype,
                         .ops = ops,
+                        .scale = scale,
                         .threads = threads};
   const int64_t bytes = product_workspace(p);
   EXPECT_EQ(bytes % 64, 0);
@@ -150,27 +151,24 @@ TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
     }
 }
 
-TEST(CpuProduct, ScalesASumOfOuterProducts) {
-  const Case few_rows{8, 130, 77, true, false, DType::kF32, DType::kF32};
-  const Case few_columns{130, 8, 77, true, false, DType::kF32, DType::kF32};
-  for (const Case& c : {few_rows, few_columns})
-    for (const BlockOps* ops : usable_block_ops(DType::kF32)) {
-      const HostArray a = trial_numbers({DType::kF32, {c.m * c.k}}, 1),
-                      b = trial_numbers({DType::kF32, {c.k * c.n}}, 2);
-      const MatrixProduct p{.m = c.m,
-                            .n = c.n,
-                            .k = c.k,
-                            .a = {a.data(), c.a, true},
-                            .b = {b.data(), c.b, false},
-                            .ops = ops,
-                            .scale = 0.75F};
-      std::vector<double> wanted = expected(c, a, b);
-      for (double& x : wanted) x *= 0.75;
-      std::vector<Word> scratch(product_workspace(p) / static_cast<int64_t>(sizeof(Word)));
-      HostArray out(Shape{DType::kF32, {c.m * c.n}});
-      multiply(p, out.data(), scratch.data(), kAtOnce);
-      EXPECT_LT(relative_distance(doubles(out), wanted), 1e-6) << ops->name << ' ' << c.m;
-    }
+// With `a` turned and `b` not, a result with few rows or few columns is a sum of outer products.
+TEST(CpuProduct, OuterProductsAreScaledAndHaveTheSameBitsForAnyNumberOfThreads) {
+  constexpr int64_t kK = 1103;  // several tasks pack
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const auto& [m, n] : {std::pair{8, 330}, std::pair{330, 8}})
+      for (const BlockOps* ops : usable_block_ops(dtype)) {
+        SCOPED_TRACE(testing::Message() << ops->name << ' ' << m << ' ' << stablehlo_name(dtype));
+        const Case c{m, n, kK, true, false, dtype, dtype};
+        const HostArray a = trial_numbers({dtype, {m * kK}}, 1), b = trial_numbers({dtype, {kK * n}}, 2);
+        std::vector<double> wanted = expected(c, a, b);
+        for (double& x : wanted) x *= 0.75;
+        const HostArray got = run(c, a, b, ops, kInTurn, 1, {}, 0.75F);
+        std::vector<double> values = doubles(got);
+        values.resize(wanted.size());
+        EXPECT_LT(relative_distance(values, wanted), dtype == DType::kF32 ? 1e-6 : 4e-3);
+        const HostArray again = run(c, a, b, ops, kAtOnce, 7, {}, 0.75F);
+        EXPECT_EQ(std::memcmp(again.data(), got.data(), got.shape().bytes()), 0);
+      }
 }
 
 // Two products in one: scale (a b + a2 b2).
@@ -212,22 +210,22 @@ TEST(CpuProduct, AddsASecondProductAndScales) {
   check_second_product<80, 83, 96>();
 }
 
-// Compares some elements of a b + a2 b2, all of f32, with their definition.
-void check_passes(int64_t m, int64_t n, int64_t k) {
+// Compares some elements of a b + a2 b2 with their definition. The result is f32.
+void check_passes(int64_t m, int64_t n, int64_t k, bool a_turned = false, DType dtype = DType::kF32) {
   constexpr int64_t kK2 = 8;
-  const auto numbers = [](int64_t count, uint32_t seed) { return trial_numbers({DType::kF32, {count}}, seed); };
+  const auto numbers = [&](int64_t count, uint32_t seed) { return trial_numbers({dtype, {count}}, seed); };
   const HostArray a = numbers(m * k, 1), b = numbers(k * n, 2), a2 = numbers(m * kK2, 3), b2 = numbers(kK2 * n, 4);
   const std::vector<double> left = doubles(a), right = doubles(b), left2 = doubles(a2), right2 = doubles(b2);
-  for (const BlockOps* ops : usable_block_ops(DType::kF32)) {
+  for (const BlockOps* ops : usable_block_ops(dtype)) {
     const MatrixProduct p{.m = m,
                           .n = n,
                           .k = k,
-                          .a = {a.data(), DType::kF32, false},
-                          .b = {b.data(), DType::kF32, false},
+                          .a = {a.data(), dtype, a_turned},
+                          .b = {b.data(), dtype, false},
                           .ops = ops,
                           .k2 = kK2,
-                          .a2 = {a2.data(), DType::kF32, false},
-                          .b2 = {b2.data(), DType::kF32, false},
+                          .a2 = {a2.data(), dtype, false},
+                          .b2 = {b2.data(), dtype, false},
                           .threads = 3};
     std::vector<uint8_t> scratch(product_workspace(p) + 64);
     EXPECT_LT(scratch.size(), 40'000'000u);
@@ -237,9 +235,9 @@ void check_passes(int64_t m, int64_t n, int64_t k) {
     for (int64_t i = 0; i < m * n; i += 97) {
       const int64_t row = i / n, column = i % n;
       double wanted = 0;
-      for (int64_t q = 0; q < k; ++q) wanted += left[row * k + q] * right[q * n + column];
+      for (int64_t q = 0; q < k; ++q) wanted += left[a_turned ? q * m + row : row * k + q] * right[q * n + column];
       for (int64_t q = 0; q < kK2; ++q) wanted += left2[row * kK2 + q] * right2[q * n + column];
-      ASSERT_NEAR(out.as<float>()[i], wanted, 2e-4) << ops->name << ' ' << row << ' ' << column;
+      ASSERT_NEAR(out.as<float>()[i], wanted, 4e-4) << ops->name << ' ' << row << ' ' << column;
     }
   }
 }
@@ -247,11 +245,18 @@ void check_passes(int64_t m, int64_t n, int64_t k) {
 // The last pass also adds the second product. With AMX, the pieces of `a` are packed in two passes over k.
 TEST(CpuProduct, ALargeLeftOperandTakesSeveralPasses) {
   check_passes(8200, 70, 700);
+  check_passes(12000, 144, 700, true);  // too large to be transposed back
 }
 
 // With vectors, all panels are computed for a range of k, then for the next range.
 TEST(CpuProduct, LongRowsTakeSeveralPasses) {
-  check_passes(50, 144, 4500);
+  for (const int64_t n : {112, 144})  // a transposed `a` stays so, and is transposed back
+    for (const bool a_turned : {false, true})
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        SCOPED_TRACE(testing::Message() << n << ' ' << a_turned << ' ' << stablehlo_name(dtype));
+        check_passes(50, n, 4500, a_turned, dtype);
+        check_passes(50, n, 8300, a_turned, dtype);  // long enough for pairs of bf16, too
+      }
 }
 
 // On CPUs with AMX, f32 is multiplied as pieces of bf16. Its sums must be as exact as those of f32, and must not be

@@ -99,7 +99,7 @@ TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   std::filesystem::remove_all(folder / "out/checkpoint-6");
   const Outcome resumed = run_fettle(folder, with(words, {"kernels=off", "resume_from_checkpoint=true"}));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("was written by a run with kernels cpu_attention/1, this run has no kernels"));
+  EXPECT_THAT(resumed.err, HasSubstr("was written by a run with kernels cpu_attention/2, this run has no kernels"));
   const std::vector<std::string> without = logged_losses(folder / "out");
   ASSERT_EQ(without.size(), losses.size());
   EXPECT_NE(without, losses) << "the kernel was not called";

@@ -127,8 +127,9 @@ inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
 
 constexpr int64_t kLineWords = 16;  // of a line of the cache
 
-// Computes kRows rows of BlockOps::product, kVectors vectors wide. Meanwhile, the cache fetches the next kRows rows of
-// `a`: the processor does not foresee that they are next.
+// Computes kRows rows of BlockOps::product, kVectors vectors wide. If `a` is not transposed and there are several
+// vectors, the cache meanwhile fetches the next kRows rows of `a`, which the processor does not foresee. There may be
+// no such rows; fetching from any address is allowed.
 template <int kRows, int kVectors, bool kTransposed>
 void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
            bool accumulate) {

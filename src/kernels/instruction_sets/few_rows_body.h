@@ -106,9 +106,14 @@ struct WeightedRows {
 // Computes the elements i to i + kVectors * kLanes of kCount sums. `part` reads and writes vectors.
 template <DType kType, int kCount, int kVectors, typename Part>
 void weighted_block(const WeightedRows& w, const Part& part, int64_t i) {
+  float* const c = w.c;
+  const int64_t c_row = w.c_row;
   Floats sums[kCount][kVectors] = {};
-  for (int h = 0; w.accumulate && h < kCount; ++h)
-    for (int v = 0; v < kVectors; ++v) sums[h][v] = part.template read<DType::kF32>(w.c, h * w.c_row + i + v * kLanes);
+  if (w.accumulate)
+#pragma GCC unroll 4
+    for (int h = 0; h < kCount; ++h)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[h][v] = part.template read<DType::kF32>(c, h * c_row + i + v * kLanes);
   for (int64_t j = 0; j < w.rows; ++j) {
     Floats values[kVectors];
 #pragma GCC unroll 4
@@ -118,8 +123,10 @@ void weighted_block(const WeightedRows& w, const Part& part, int64_t i) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sums[h][v] = sums[h][v] + w.weights[h * w.weight_row + j] * values[v];
   }
+#pragma GCC unroll 4
   for (int h = 0; h < kCount; ++h)
-    for (int v = 0; v < kVectors; ++v) part.template write<DType::kF32>(w.c, h * w.c_row + i + v * kLanes, sums[h][v]);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) part.template write<DType::kF32>(c, h * c_row + i + v * kLanes, sums[h][v]);
 }
 
 template <DType kType, int kCount>

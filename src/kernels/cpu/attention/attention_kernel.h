@@ -16,10 +16,10 @@ std::optional<Kernel> attention_kernel(const CompositeSite& site);
 // without AVX2 (benchmarks/attention_202611.md).
 bool attention_pays(const CompositeSite& site);
 
-inline constexpr const char* kAttentionKernel = "cpu_attention/1";
+inline constexpr const char* kAttentionKernel = "cpu_attention/2";
 // Names of the handlers. They include a version, so that programs in the compile cache never call another version.
 inline constexpr const char* kAttentionTarget = "fettle_cpu_attention_1";
-inline constexpr const char* kAttentionGradientTarget = "fettle_cpu_attention_gradient_1";
+inline constexpr const char* kAttentionGradientTarget = "fettle_cpu_attention_gradient_2";
 void register_attention(const Plugin& plugin);
 
 }  // namespace fettle::cpu

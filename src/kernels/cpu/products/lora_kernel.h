@@ -12,10 +12,10 @@ namespace fettle::cpu {
 // otherwise returns nullopt.
 std::optional<Kernel> lora_kernel(const CompositeSite& site);
 
-inline constexpr const char* kLoraKernel = "cpu_lora/4";
+inline constexpr const char* kLoraKernel = "cpu_lora/5";
 // The handlers' names. They include a version, so that programs in the compile cache never call another version.
 inline constexpr const char* kLoraTarget = "fettle_cpu_lora_3";
-inline constexpr const char* kLoraGradientTarget = "fettle_cpu_lora_gradient_2";
+inline constexpr const char* kLoraGradientTarget = "fettle_cpu_lora_gradient_3";
 void register_lora(const Plugin& plugin);
 
 }  // namespace fettle::cpu

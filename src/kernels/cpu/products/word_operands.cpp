@@ -7,13 +7,14 @@
 namespace fettle::cpu {
 namespace {
 
-// A transposed f32 operand `a` is transposed back for a result that is so wide. Rows of `a` as it is lie so far apart
-// that the L1 cache holds too few of them.
+// A transposed operand `a` whose words are f32 is transposed back for a result that is so wide. Rows of `a` as it is
+// lie so far apart that the L1 cache holds too few of them. A larger `a` stays as it is, so that the copy stays small.
 constexpr int64_t kWideEnoughToTurn = 128;
-constexpr int64_t kTurnedStep = 16;  // words of a row that is transposed back are a multiple of this
+constexpr int64_t kMostToTurn = 8'000'000;  // elements
+constexpr int64_t kTurnedStep = 16;         // words of a row that is transposed back are a multiple of this
 
-bool turns_back(const ProductOperand& a, int64_t n, bool pairs) {
-  return a.turned && !pairs && n >= kWideEnoughToTurn;
+bool turns_back(const ProductOperand& a, int64_t m, int64_t n, int64_t k, bool pairs) {
+  return a.turned && !pairs && n >= kWideEnoughToTurn && m * k <= kMostToTurn;
 }
 
 }  // namespace
@@ -21,7 +22,7 @@ bool turns_back(const ProductOperand& a, int64_t n, bool pairs) {
 WordOperands::WordOperands(const MatrixProduct& p, const BlockOps& ops, bool second, Word*& workspace)
     : a_(second ? p.a2 : p.a), b_(second ? p.b2 : p.b), m_(p.m), n_(p.n), k_(second ? p.k2 : p.k), ops_(&ops) {
   const int64_t per_word = ops.pairs ? 2 : 1;
-  const bool turn = turns_back(a_, n_, ops.pairs);
+  const bool turn = turns_back(a_, m_, n_, k_, ops.pairs);
   const int64_t step = turn ? kTurnedStep : ops.word_step;
   words_ = quotient_up(quotient_up(k_, per_word), step) * step;
   a_as_it_is_ = ops.pairs ? !a_.turned && k_ == 2 * words_ : a_.dtype == DType::kF32 && !turn;
@@ -34,7 +35,7 @@ WordOperands::WordOperands(const MatrixProduct& p, const BlockOps& ops, bool sec
 int64_t WordOperands::a_words(const MatrixProduct& p, bool second) {
   const ProductOperand& a = second ? p.a2 : p.a;
   const int64_t k = second ? p.k2 : p.k;
-  if (a.dtype == DType::kF32 && !turns_back(a, p.n, false)) return 0;
+  if (a.dtype == DType::kF32 && !turns_back(a, p.m, p.n, k, false)) return 0;
   return quotient_up(p.m * quotient_up(k, kTurnedStep) * kTurnedStep, 16) * 16;
 }
 

@@ -15,7 +15,7 @@ class WordOperands {
  public:
   // The number of columns of a panel, a multiple of the columns that BlockOps::product computes at once.
   static constexpr int64_t kPanel = 64;
-  static constexpr int64_t kDepth = 192;  // length of a slice along k, in words; a packed slice fits into the L1 cache
+  static constexpr int64_t kDepth = 128;  // length of a slice along k, in words; a packed slice fits into the L1 cache
   static constexpr int64_t kSliceWords = kDepth * kPanel;
 
   // Takes the first product, or the second one if `second` is true. Reserves memory for the packed `a` at `workspace`,
@@ -42,7 +42,8 @@ class WordOperands {
   ProductOperand a_, b_;
   int64_t m_, n_, k_;
   const BlockOps* ops_;
-  int64_t words_;    // words of the operands along k, padded to a multiple of BlockOps::word_step
+  // Words of the operands along k, padded to a multiple of BlockOps::word_step, or of 16 if `a` is transposed back.
+  int64_t words_;
   bool a_as_it_is_;  // `a` is not packed; the product reads the operand itself
   bool a_across_;    // `a`, packed or not, has a row for each word along k
   int64_t a_row_;    // words from one row of `a` to the next, whether `a` is packed or not
