@@ -46,6 +46,25 @@ std::vector<std::string> words(const TempFolder& folder, const std::string& outp
                "disable_shuffling=true", "per_device_train_batch_size=1"});
 }
 
+// Kernels on a CPU without products of bf16 read and write the same bf16 values. Only inside they compute in f32. So
+// activations are rounded in the same places.
+TEST_F(Compile, ABf16StepIsTheSameProgramOnACpuWithoutBf16) {
+  TempFolder folder;
+  const auto train = [&](const std::string& name, const std::optional<std::string>& isa) {
+    std::filesystem::create_directory(folder / name);
+    const Environment limit("FETTLE_MAX_CPU_ISA", isa), dump("FETTLE_DUMP", (folder / name).string());
+    const Outcome run = run_fettle(folder, with(train_words(folder / (name + "-out")),
+                                                {"packing=true", "cutoff_len=256", "bf16=true", "compile_cache=off",
+                                                 "gradient_checkpointing=none", "max_steps=2"}));
+    EXPECT_EQ(run.code, 0) << run.err;
+    return read_text(folder / name / "program-0.mlir");
+  };
+  const std::string program = train("limited", "avx2");
+  for (const char* kernel : {"fettle_cpu_lora_", "fettle_cpu_attention_", "fettle_cpu_gated_", "fettle_cpu_rms_norm_"})
+    EXPECT_THAT(program, HasSubstr(kernel));
+  EXPECT_EQ(train("best", {}), program);
+}
+
 // Before the first step, a run compiles only the shape with the largest micro-batches, whose memory must be known. The
 // first step compiles its own shape. The other shapes are compiled in the steps that first need them.
 TEST_F(Compile, TheFirstStepDoesNotWaitForTheProgramsOfLaterShapes) {
