@@ -65,6 +65,24 @@ TEST_F(Compile, ABf16StepIsTheSameProgramOnACpuWithoutBf16) {
   EXPECT_EQ(train("best", {}), program);
 }
 
+// Weights, adapters and optimizer state get their values without a program of their own.
+TEST_F(Compile, ARunCompilesItsStepAndItsEvaluationAndNothingElse) {
+  for (const char* method : {"finetuning_type=lora", "finetuning_type=full", "quantization_bit=4"}) {
+    SCOPED_TRACE(method);
+    TempFolder folder;
+    std::string rows;
+    for (size_t i = 0; i < 12; ++i) rows += nlohmann::json{{"input_ids", std::vector<size_t>(24, 3 + i)}}.dump() + "\n";
+    write_text(folder / "rows.jsonl", rows);
+    const Outcome run =
+        run_fettle(folder, with(train_words(folder / "out"),
+                                {method, "dataset=" + (folder / "rows.jsonl").string(), "val_size=4",
+                                 "eval_strategy=steps", "eval_steps=1", "max_steps=2",
+                                 "compile_cache=" + (folder / "cache").string(), "gradient_checkpointing=none"}));
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(programs(folder / "cache").size(), 2u) << run.err;
+  }
+}
+
 // Before the first step, a run compiles only the shape with the largest micro-batches, whose memory must be known. The
 // first step compiles its own shape. The other shapes are compiled in the steps that first need them.
 TEST_F(Compile, TheFirstStepDoesNotWaitForTheProgramsOfLaterShapes) {
