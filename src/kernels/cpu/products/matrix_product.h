@@ -3,11 +3,11 @@
 //
 // The columns of b are divided into panels that are some vectors wide. A thread packs a slice of a panel and multiplies
 // the rows of its task by the slice while the slice is in the cache. If there are only few rows, as when one token is
-// generated, nothing is packed: each stored row of the weight is multiplied by all rows. Nor is anything wide packed
-// for the gradients of narrow weights (outer_sums.h). If rows of `a` are so long that `a` does not fit into the caches,
-// all panels are computed for a range of k, then for the next range. With AMX, large products are computed with tiles;
-// f32 is split into pieces of bf16 (kernels/cpu/tile_ops.h). Elements are rounded at most once, when c is stored. Each
-// element is summed in a fixed order, which does not depend on the number of threads.
+// generated, nothing is packed: each stored row of the weight is multiplied by all rows. The gradients of LoRA's
+// weights pack only the operand with few columns (outer_sums.h). If rows of `a` are so long that `a` does not fit into
+// the caches, all panels are computed for a range of k, then for the next range. With AMX, large products are computed
+// with tiles; f32 is split into pieces of bf16 (kernels/cpu/tile_ops.h). Elements are rounded at most once, when c is
+// stored. Each element is summed in a fixed order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
