@@ -17,6 +17,12 @@ struct CacheOptions {
   const float* slopes;    // one per head; null: none
 };
 
+// Returns the options of a test's case and of the problem that the case gives to the kernel.
+template <typename Case, typename Problem>
+CacheOptions cache_options(const Case& of, const Problem& problem) {
+  return {of.keys, of.heads, of.key_heads, of.width, of.window, of.chunk, problem.scale, of.softcap, problem.slopes};
+}
+
 // Returns the attention of q [B, T, heads, width] to k and v [B, keys, key_heads, width]. Row b's queries are at the
 // positions first[b], first[b] + 1, ...
 inline std::vector<double> attention_to_cache(const CacheOptions& s, const HostArray& queries, const HostArray& keys,

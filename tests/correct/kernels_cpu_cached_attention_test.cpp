@@ -67,17 +67,7 @@ struct PieceInputs {
 };
 
 std::vector<double> definition_of(const PieceInputs& in) {
-  const Piece& s = in.piece;
-  return attention_to_cache({.keys = s.keys,
-                             .heads = s.heads,
-                             .key_heads = s.key_heads,
-                             .width = s.width,
-                             .window = s.window,
-                             .chunk = s.chunk,
-                             .scale = in.problem().scale,
-                             .softcap = s.softcap,
-                             .slopes = in.problem().slopes},
-                            in.q, in.k, in.v, {s.first});
+  return attention_to_cache(cache_options(in.piece, in.problem()), in.q, in.k, in.v, {in.piece.first});
 }
 
 HostArray attended(const PieceInputs& in, const BlockOps& ops, const ParallelFor& parallel) {

@@ -67,17 +67,8 @@ struct NextInputs {
 };
 
 std::vector<double> definition_of(const NextInputs& in) {
-  const Next& s = in.of;
-  return attention_to_cache({.keys = s.keys,
-                             .heads = s.heads,
-                             .key_heads = s.key_heads,
-                             .width = s.width,
-                             .window = s.window,
-                             .chunk = s.chunk,
-                             .scale = in.problem().scale,
-                             .softcap = s.softcap,
-                             .slopes = in.problem().slopes},
-                            in.q, in.k, in.v, {s.filled.begin(), s.filled.end()});
+  return attention_to_cache(cache_options(in.of, in.problem()), in.q, in.k, in.v,
+                            {in.of.filled.begin(), in.of.filled.end()});
 }
 
 HostArray attended(const NextInputs& in, const BlockOps& ops, const ParallelFor& parallel) {

@@ -35,10 +35,11 @@ struct Compile : testing::Test {
   const Environment flags{"XLA_FLAGS", "--xla_backend_optimization_level=0"};
 };
 
-// Returns words for a run on rows of three lengths, one row a step, so that each length has a shape of its own.
-std::vector<std::string> words(const TempFolder& folder, const std::string& output) {
+// Returns words for a run on rows of these lengths, one row a step, so that each length has a shape of its own.
+std::vector<std::string> words(const TempFolder& folder, const std::string& output,
+                               const std::vector<size_t>& lengths = {8, 40, 24, 8}) {
   std::string rows;
-  for (const size_t length : {8, 40, 24, 8})
+  for (const size_t length : lengths)
     rows += nlohmann::json{{"input_ids", std::vector<size_t>(length, 3)}}.dump() + "\n";
   write_text(folder / "rows.jsonl", rows);
   return with(train_words(folder / output),
@@ -70,14 +71,9 @@ TEST_F(Compile, ARunCompilesItsStepAndItsEvaluationAndNothingElse) {
   for (const char* method : {"finetuning_type=lora", "finetuning_type=full", "quantization_bit=4"}) {
     SCOPED_TRACE(method);
     TempFolder folder;
-    std::string rows;
-    for (size_t i = 0; i < 12; ++i) rows += nlohmann::json{{"input_ids", std::vector<size_t>(24, 3 + i)}}.dump() + "\n";
-    write_text(folder / "rows.jsonl", rows);
-    const Outcome run =
-        run_fettle(folder, with(train_words(folder / "out"),
-                                {method, "dataset=" + (folder / "rows.jsonl").string(), "val_size=4",
-                                 "eval_strategy=steps", "eval_steps=1", "max_steps=2",
-                                 "compile_cache=" + (folder / "cache").string(), "gradient_checkpointing=none"}));
+    const Outcome run = run_fettle(folder, with(words(folder, "out", std::vector<size_t>(12, 24)),
+                                                {method, "val_size=4", "eval_strategy=steps", "eval_steps=1",
+                                                 "max_steps=2", "gradient_checkpointing=none"}));
     ASSERT_EQ(run.code, 0) << run.err;
     EXPECT_EQ(programs(folder / "cache").size(), 2u) << run.err;
   }

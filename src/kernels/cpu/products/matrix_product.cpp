@@ -145,12 +145,12 @@ void multiply_few_rows(const MatrixProduct& p, const BlockOps& ops, int64_t colu
 
 int64_t product_workspace(const MatrixProduct& product) {
   // The memory is large enough for every BlockOps table, so that a program is the same on all CPUs.
-  int64_t all = WordOperands::a_words(product, false) + WordOperands::a_words(product, true);
+  int64_t all = is_outer_sum(product) ? outer_sum_words(product)
+                                      : WordOperands::a_words(product, false) + WordOperands::a_words(product, true);
   if (may_use_tiles(product)) {
     const int64_t pieces = pieces_of(product);
     all = std::max(all, TileOperands::a_words(product, pieces, false) + TileOperands::a_words(product, pieces, true));
   }
-  if (is_outer_sum(product)) all = std::max(all, outer_sum_words(product));
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
 }
 
