@@ -25,7 +25,10 @@ void check_schedule(const Recipe& recipe) {
     std::string_view needed_by;
   };
   const std::vector<Argument> arguments = {
-      {"min_lr_rate", {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"}, "cosine_with_min_lr"},
+      {"min_lr", {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"}, ""},
+      {"min_lr_rate",
+       {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"},
+       recipe.min_lr ? "" : "cosine_with_min_lr"},
       {"lr_power", {"polynomial"}, ""},
       {"lr_num_cycles", {"cosine_with_restarts"}, ""},
       {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
@@ -42,6 +45,12 @@ void check_schedule(const Recipe& recipe) {
       throw UserError("{}: lr_scheduler_type: {} needs {}", recipe.where("lr_scheduler_type"), type, argument.key);
     }
   }
+  if (recipe.min_lr && recipe.min_lr_rate)
+    throw UserError("{}: min_lr and min_lr_rate both set the last learning rate; remove one of them",
+                    recipe.where("min_lr"));
+  if (recipe.min_lr && *recipe.min_lr >= recipe.learning_rate)
+    throw UserError("{}: min_lr {} must be less than learning_rate {}", recipe.where("min_lr"), *recipe.min_lr,
+                    recipe.learning_rate);
 }
 
 // Throws for keys that need another finetuning_type, and for keys of the method that contradict each other.

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "config/foreign.h"
+#include "config/foreign/tables.h"
 #include "config/keys.h"
 #include "config/nearest.h"
 #include "config/value.h"

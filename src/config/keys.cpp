@@ -139,6 +139,12 @@ std::vector<Key> data_keys() {
        .help = "Put several rows into one sequence; they do not attend to each other. On by default with `stage: pt`.",
        .aliases = {"sample_packing", "dataset.packed"},
        .by_stage = true},
+      {.name = "plain_text_rows",
+       .group = Group::kData,
+       .member = &Recipe::plain_text_rows,
+       .help = "Rows whose prompt and reply are texts, in the columns prompt and completion, or prompt, chosen and "
+               "rejected, are trained as they are: the prompt, the reply and eos_token, without the chat template. TRL "
+               "does this."},
       {.name = "train_on_prompt",
        .group = Group::kData,
        .member = &Recipe::train_on_prompt,
@@ -153,7 +159,7 @@ std::vector<Key> data_keys() {
        .member = &Recipe::val_size,
        .help = "Rows to hold out for evaluation. A value below 1 is a share of all rows. A value from 1 on is a number "
                "of rows.",
-       .aliases = {"split_dataset_ratio", "val_set_size"},
+       .aliases = {"split_dataset_ratio", "val_set_size", "test_split_size"},
        .min = 0,
        .share_or_count = true},
       {.name = "max_samples",
@@ -246,9 +252,9 @@ std::vector<Key> output_keys() {
       {.name = "eval_strategy",
        .group = Group::kOutput,
        .member = &Recipe::eval_strategy,
-       .help = "When held-out rows are evaluated during training.",
+       .help = "When held-out rows are evaluated during training. end: after the last step only.",
        .aliases = {"evaluation_strategy"},
-       .values = {"no", "steps", "epoch"},
+       .values = {"no", "steps", "epoch", "end"},
        .spellings = {{"false", "no"}}},
       {.name = "eval_task",
        .group = Group::kOutput,

@@ -132,8 +132,7 @@ std::vector<Key> method_keys() {
        .group = Group::kMethod,
        .member = &Recipe::id2label,
        .help = "Names of the labels of `stage: cls` in the order of their numbers, such as `[ham, spam]`. If empty, a "
-               "classifier model or adapter gives the names. For other models, they are the sorted names in the rows.",
-       .aliases = {"label_names"}},
+               "classifier model or adapter gives the names. For other models, they are the sorted names in the rows."},
       {.name = "lora_dtype",
        .group = Group::kMethod,
        .member = &Recipe::lora_dtype,

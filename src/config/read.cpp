@@ -14,10 +14,10 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/checks.h"
-#include "config/foreign.h"
 #include "config/foreign/dialect.h"
 #include "config/foreign/other_defaults.h"
 #include "config/foreign/settings_file.h"
+#include "config/foreign/tables.h"
 #include "config/keys.h"
 #include "config/nearest.h"
 #include "config/value.h"
@@ -67,13 +67,15 @@ class Reader {
       refuse_unless_neutral(*missing, name, given);
     } else if ((given.node.IsMap() || given.node.IsNull()) && is_nested_alias(name)) {
       take_inner(name, given);
+    } else if (const YAML::Node map = json_map(given.node); map.IsMap() && is_nested_alias(name)) {
+      take_inner(name, {map, given.where});
     } else {
       refuse_unknown(name, given);
     }
   }
 
-  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate ask for. Keys that the recipe sets keep their
-  // values. Then prints one warning that lists keys without effect. Keys with a reason in the table are not in this
+  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate and the rows with `if_unset` ask for. Keys that the
+  // recipe sets keep their values. Then prints one warning that lists keys without effect. Keys with a reason in the table are not in this
   // list, because accept() has already printed a warning about each of them.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
@@ -85,23 +87,27 @@ class Reader {
     if (!idle_.empty()) warn("{}: these keys have no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
-  // Sets the keys of dialect.meant. Then sets the tool's defaults (dialect.usual) for keys that the recipe does not
-  // set.
-  void take_dialect(const Dialect& dialect, const std::string& file) {
-    for (const auto& [key, value] : dialect.meant) take(key, {value, file});
+  // Sets the keys that the recipe of another tool means.
+  void take_meant(const Dialect& dialect, const std::string& place) {
+    for (const auto& [key, value] : dialect.meant) take(key, {value, place});
+  }
+
+  // Sets the tool's defaults for keys that the recipe does not set.
+  void take_usual(const Dialect& dialect, const std::string& place) {
     std::vector<std::string> taken;
     for (const auto& [key, value] : dialect.usual) {
       if (recipe_.set_at.contains(key)) continue;
-      take(key, {value, file});
+      take(key, {value, place});
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
     }
-    info("{}: read as a recipe of {}, with the defaults of that tool: {}", file, dialect.tool, fmt::join(taken, ", "));
+    info("{}: read as a recipe of {}, with the defaults of that tool: {}", place, dialect.tool, fmt::join(taken, ", "));
   }
 
  private:
-  // Returns whether the recipe can take this key from another tool's settings. The only key that may not fit is
-  // offload_dir_weights: it needs offload_dir, and a run with both float32 and 16-bit weights.
+  // Returns whether the recipe can take this key from another tool's settings. eval_strategy needs rows to evaluate on.
+  // offload_dir_weights needs offload_dir, and a run with both float32 and 16-bit weights.
   bool suits(const std::string& key) const {
+    if (key == "eval_strategy") return recipe_.val_size > 0 || !recipe_.eval_dataset.empty();
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
   }
@@ -122,7 +128,14 @@ class Reader {
     set(key, name, sets ? GivenValue{dataset_items(given), given.where} : given);
   }
 
+  // A key without a value counts as not given. As an override, it restores the default.
   void set(const Key& key, const std::string& name, const GivenValue& given) {
+    if (given.node.IsNull()) {
+      if (once_) return;
+      set_value(recipe_, key, given);
+      recipe_.set_at.erase(std::string(key.name));
+      return;
+    }
     Recipe before = recipe_;
     set_value(recipe_, key, given);
     remember(key, name, given, value_text(before, key) != value_text(recipe_, key));
@@ -151,7 +164,10 @@ class Reader {
       if (fits && !given.node.IsMap() && !given.node.IsSequence()) {
         for (const auto& [key, value] : row.sets) {
           const YAML::Node rest = start.empty() ? given.node : YAML::Node(text.substr(start.size()));
-          take(std::string(key), {value == "*" ? rest : YAML::Node(std::string(value)), given.where});
+          if (row.if_unset)
+            wishes_.insert({std::string(key), {std::string(value), name, given.where}});
+          else
+            take(std::string(key), {value == "*" ? rest : YAML::Node(std::string(value)), given.where});
         }
         return true;
       }
@@ -196,7 +212,8 @@ class Reader {
 
   void refuse_unless_neutral(const NotAvailable& row, const std::string& name, const GivenValue& given) {
     if (given.node.IsNull()) return;
-    std::string text = given.node.IsScalar() ? given.node.Scalar() : "";
+    const bool one_item = given.node.IsSequence() && given.node.size() == 1 && given.node[0].IsScalar();
+    std::string text = given.node.IsScalar() ? given.node.Scalar() : one_item ? given.node[0].Scalar() : "";
     auto truth = bool_from_text(text);
     for (std::string_view neutral : row.neutral) {
       bool same_number = neutral != "" && !text.empty() && std::isdigit(static_cast<unsigned char>(neutral.back())) &&
@@ -291,6 +308,16 @@ class Reader {
     return find_key(name) != nullptr || std::ranges::find(others, name) != others.end();
   }
 
+  // Returns the map that a text such as '{"min_lr_rate": 0.1}' describes; otherwise a null node.
+  static YAML::Node json_map(const YAML::Node& node) {
+    if (!node.IsScalar() || !node.Scalar().starts_with('{')) return {};
+    try {
+      return parse_yaml(node.Scalar());  // JSON is YAML too
+    } catch (const YAML::Exception&) {
+      return {};
+    }
+  }
+
   static std::string describe_key(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : "?"; }
 
   static bool is_nested_alias(const std::string& name) {
@@ -323,22 +350,34 @@ class Reader {
   std::string idle_where_;
 };
 
-void read_file(Recipe& recipe, const std::filesystem::path& file) {
-  const YAML::Node root = yaml_of(file);
-  if (root.IsNull()) return;
-  if (!root.IsMap()) {
-    throw UserError("{}: found {}, wanted lines of `key: value`", file.string(), describe_node(root));
-  }
+// Returns the content of the recipe; an empty map if the file is empty or there is no file.
+YAML::Node root_of(const std::filesystem::path& file) {
+  const YAML::Node root = file.empty() ? YAML::Node() : yaml_of(file);
+  if (root.IsNull()) return YAML::Node(YAML::NodeType::Map);
+  if (!root.IsMap()) throw UserError("{}: found {}, wanted lines of `key: value`", file.string(), describe_node(root));
+  return root;
+}
+
+// Returns whether another key of LLaMA-Factory's recipe makes this key meaningless there.
+bool is_overruled(const std::string& key, const YAML::Node& root, const std::string& where) {
+  if (key == "packing") return is_on(root["neat_packing"]);
+  if (key != "max_length" || !root["cutoff_len"].IsDefined() || root["cutoff_len"].IsNull()) return false;
+  warn("{}: max_length has no effect here: cutoff_len limits the rows, and max_new_tokens the replies", where);
+  return true;
+}
+
+void read_file(Recipe& recipe, const YAML::Node& root, const Dialect& dialect) {
+  const std::string file = recipe.file.string();
   Reader reader(recipe, true);
-  const std::optional<Dialect> dialect = read_dialect(root, file.string());
   for (const auto& pair : root) {
-    std::string where = fmt::format("{}:{}", file.string(), pair.first.Mark().line + 1);
+    std::string where = fmt::format("{}:{}", file, pair.first.Mark().line + 1);
     if (!pair.first.IsScalar())
       throw UserError("{}: found {} as a key, wanted a name", where, describe_node(pair.first));
-    if (dialect && dialect->handled.contains(pair.first.Scalar())) continue;
-    reader.take(pair.first.Scalar(), {pair.second, where});
+    const std::string key = pair.first.Scalar();
+    if (dialect.handled.contains(key) || is_overruled(key, root, where)) continue;
+    reader.take(key, {pair.second, where});
   }
-  if (dialect) reader.take_dialect(*dialect, file.string());
+  reader.take_meant(dialect, file);
   reader.report();
 }
 
@@ -360,9 +399,9 @@ YAML::Node override_value(const std::string& name, const std::string& text, cons
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
   Recipe recipe;
   recipe.file = file;
-  if (!file.empty()) read_file(recipe, file);
-  Reader reader(recipe, false);
-  YAML::Node words(YAML::NodeType::Map);  // all overrides; without a file, they are the whole recipe
+  const YAML::Node root = root_of(file);
+  std::vector<std::pair<std::string, GivenValue>> words;
+  YAML::Node all = YAML::Clone(root);
   for (const std::string& item : overrides) {
     auto sign = item.find('=');
     std::string where = fmt::format("override '{}'", item);
@@ -370,12 +409,16 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
     std::string name = item.substr(0, sign);
     name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
     if (const Key* key = find_key(name); key && key->secret) where = fmt::format("override '{}=...'", name);
-    const YAML::Node value = override_value(name, item.substr(sign + 1), where);
-    words[name] = value;
-    reader.take(name, {value, where});
+    words.emplace_back(name, GivenValue{override_value(name, item.substr(sign + 1), where), where});
+    all[name] = words.back().second.node;
   }
-  if (const auto dialect = file.empty() ? read_other_defaults(words) : std::nullopt)
-    reader.take_dialect(*dialect, "the command line");
+  const std::string place = file.empty() ? "the command line" : file.string();
+  const std::optional<Dialect> dialect = read_dialect(root, all, place);
+  read_file(recipe, root, dialect.value_or(Dialect{}));
+  Reader reader(recipe, false);
+  for (const auto& [name, given] : words)
+    if (!dialect || !dialect->handled_words.contains(name)) reader.take(name, given);
+  if (dialect) reader.take_usual(*dialect, place);
   reader.report();
   check_combinations(recipe);
   return recipe;

@@ -85,6 +85,7 @@ struct Recipe {
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
   bool packing = false;  // several rows share a sequence, but do not attend to each other
+  bool plain_text_rows = false;  // rows with the texts prompt and completion do not use the chat template
   bool train_on_prompt = false;
   bool mask_history = false;
   double val_size = 0;  // rows held out: below 1 a share, else a number
@@ -106,6 +107,7 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // above 0: overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
+  std::optional<double> min_lr;               // last learning rate; or min_lr_rate
   std::optional<double> min_lr_rate;          // last rate divided by learning_rate; required for cosine_with_min_lr
   double lr_power = 1;                        // power of the polynomial schedule
   int64_t lr_num_cycles = 1;                  // number of cycles of cosine_with_restarts

@@ -282,6 +282,10 @@ std::optional<bool> bool_from_text(const std::string& text) {
   return std::nullopt;
 }
 
+bool is_on(const YAML::Node& node) {
+  return node.IsDefined() && node.IsScalar() && bool_from_text(node.Scalar()).value_or(false);
+}
+
 std::string describe_node(const YAML::Node& node) {
   if (!node.IsDefined() || node.IsNull()) return "nothing";
   if (node.IsSequence()) return "a list";

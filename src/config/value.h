@@ -27,6 +27,8 @@ void set_entry(Recipe& recipe, const Key& key, const std::string& entry, const G
 // Returns true for true, yes, on, y and 1; false for false, no, off, n and 0; nullopt for other texts. Upper and lower
 // case are the same.
 std::optional<bool> bool_from_text(const std::string& text);
+// Returns whether the node is a text that means true.
+bool is_on(const YAML::Node& node);
 
 // Describes a node for messages: the quoted text of a scalar, "a list", "a map" or "nothing".
 std::string describe_node(const YAML::Node& node);

@@ -251,11 +251,11 @@ struct ChatTemplate::State {
       if (begin < end) spans.push_back({begin, end, turn, trained});
     }
     if (!one_each && std::any_of(turns.begin(), turns.end(), [&](size_t t) {
-          return !messages[t].train || messages[t].weight != messages[turns[0]].weight;
+          return !messages[t].train || !messages[t].spans.empty() || messages[t].weight != messages[turns[0]].weight;
         }))
       throw UserError(
-          "{} marks {} generated parts for {} assistant turns, so single turns cannot be masked or weighted; remove "
-          "`train: false` and `weight` from the messages, or choose a built-in template with `template:`",
+          "{} marks {} generated parts for {} assistant turns, so single turns or parts cannot be masked or weighted; "
+          "remove `train: false` and `weight` from the messages, or choose a built-in template with `template:`",
           name, full.generated.size(), turns.size());
     if (spans.empty() || !spans.back().trained) return spans;
     ordered_json head = ordered_json::array();

@@ -39,6 +39,7 @@ struct DataSpec {
   LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives
   int64_t cutoff_len = 2048;             // largest number of tokens of an example
   Overlength overlength = Overlength::kCut;
+  bool plain_text_rows = false;  // Sample::plain rows do not use the chat template
   bool train_on_prompt = false;
   bool mask_history = false;       // trains only the last assistant turn
   std::optional<LabelSet> labels;  // set exactly when row_reader(rows).labelled()

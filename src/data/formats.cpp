@@ -409,6 +409,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
     sample.messages.push_back({.role = "system", .content = system});
   add("prompt", "user", false);
   add("completion", "assistant", true);
+  sample.plain = row["prompt"].is_string() && row["completion"].is_string();
   sample.tools_json = tools_of(row, source.column("tools", "tools"));
   want_order(sample.messages);
   return sample;
@@ -544,6 +545,12 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
     sample.variables_json = object.dump();
   }
   return sample;
+}
+
+Sample without_template(Sample plain) {
+  Sample out{.kind = Sample::Kind::kPrompted, .format = plain.format};
+  for (const Message& message : plain.messages) (message.role == "assistant" ? out.reply : out.text) += message.content;
+  return out;
 }
 
 }  // namespace fettle

@@ -18,6 +18,7 @@ struct Sample {
   enum class Kind { kChat, kText, kPrompted, kTokens };
   Kind kind = Kind::kChat;
   std::vector<Message> messages;           // the conversation (kChat)
+  bool plain = false;                      // kChat: the row has the texts `prompt` and `completion`, not messages
   std::string tools_json;                  // the tools (kChat): a JSON array, or ""
   std::string variables_json;              // chat_template_kwargs (kChat): a JSON object, or ""
   std::string text;                        // kText: the text, all trained; kPrompted: the prompt, without a template
@@ -38,6 +39,9 @@ struct Sample {
 // - text: text or content.
 // Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
+
+// Returns a plain sample as kPrompted.
+Sample without_template(Sample plain);
 
 // Returns whether the row is a conversation. The source's format decides. If the source sets none, the row's columns
 // decide.

@@ -97,7 +97,7 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
   for (const Message& message : sample.messages)
     if (message.role == "assistant" && outcome.placeholder.empty())
       outcome.placeholder = placeholder_in(message.content);
-  chat_template();
+  template_for(sample);
   std::vector<Example> examples;
   try {
     if (sample.rejected.empty()) {
@@ -124,6 +124,12 @@ const ChatTemplate& RowTokeniser::chat_template() const {
     template_ = std::make_unique<const ChatTemplate>(spec_.template_name, tokenizer_, spec_.started, spec_.thinking);
   });
   return *template_;
+}
+
+const ChatTemplate& RowTokeniser::template_for(const Sample& sample) const {
+  if (!sample.plain || !spec_.plain_text_rows) return chat_template();
+  std::call_once(plain_made_, [&] { plain_ = std::make_unique<const ChatTemplate>("none", tokenizer_, spec_.started); });
+  return *plain_;
 }
 
 // Tokenises a labelled row: its texts become token ids, and its label becomes Example::classes.
@@ -187,7 +193,8 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
 // Renders the conversation as token ids with labels, and counts the tokens within cutoff_len by role.
 Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                                const std::string& where, Outcome& outcome) const {
-  if (!spec_.default_system.empty() && messages[0].role != "system")
+  const bool plain = sample.plain && spec_.plain_text_rows;
+  if (!plain && !spec_.default_system.empty() && messages[0].role != "system")
     messages.insert(messages.begin(), {.role = "system", .content = spec_.default_system});
   if (spec_.mask_history) {
     bool last = true;
@@ -202,7 +209,7 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     throw UserError(
         "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
         "weight, or train with stage: sft");
-  for (const ChatTemplate::Piece& piece : template_->render(messages, sample.tools_json, sample.variables_json)) {
+  for (const ChatTemplate::Piece& piece : template_for(sample).render(messages, sample.tools_json, sample.variables_json)) {
     const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
     std::string role = piece.role;

@@ -62,13 +62,16 @@ class RowTokeniser {
   void check_ids(const Example& example) const;
   bool may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const;
   const ChatTemplate& chat_template() const;
+  // Returns the template of this conversation: the run's, or none for a plain row.
+  const ChatTemplate& template_for(const Sample& sample) const;
 
   const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
   std::optional<LabelReader> labels_;     // set for labelled rows
-  mutable std::once_flag template_made_;  // the first conversation creates template_; texts need none
-  mutable std::unique_ptr<const ChatTemplate> template_;
+  // The first row that needs a template creates it.
+  mutable std::once_flag template_made_, plain_made_;
+  mutable std::unique_ptr<const ChatTemplate> template_, plain_;
 };
 
 }  // namespace fettle

@@ -209,6 +209,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
       if (prompt.references.empty()) bad("'references' is empty: there is nothing to compare with");
     } else {
       Sample sample = read_sample(row, source);
+      if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
       switch (sample.kind) {
         case Sample::Kind::kChat:
           prompt.references.push_back(sample.messages.back().content);

@@ -22,9 +22,11 @@ struct Logits {
   HostArray with, without;  // logits with and without the adapter; `with` is empty when there is no adapter
 };
 
-// Returns the logits; nullopt when the forward pass does not fit the device.
-std::optional<Logits> compute_logits(Devices& devices, const Request& request) {
-  const Run run = request.resolve(target_of(devices), Purpose::kInference, {.merges_in_f32 = true});
+// Returns the logits; nullopt when the forward pass does not fit the device. If `wide` is true, the weights are held in
+// f32, whatever dtype config.json names.
+std::optional<Logits> compute_logits(Devices& devices, const Request& request, bool wide = false) {
+  const Run run =
+      request.resolve(target_of(devices), Purpose::kInference, {.merges_in_f32 = true, .frozen_in_f32 = wide});
   const int64_t shards = run.batch_shards(), rows = (kCheckedPrompts + shards - 1) / shards * shards;
   const Shape ids{DType::kI32, {rows, std::min(kCheckedLength, run.model.config.max_position_embeddings)}};
   Program program(run.sharding.mesh());
@@ -143,9 +145,11 @@ double tolerance(DType dtype) {
 
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels) {
-  const std::optional<Logits> reference = compute_logits(devices, request.exact(labels));
+  // If config.json names a narrower dtype than that of the written weights, loading must not round them.
+  const bool wide = byte_size(dtype) >= 4;
+  const std::optional<Logits> reference = compute_logits(devices, request.exact(labels), wide);
   if (!reference) return std::nullopt;
-  const std::optional<Logits> merged = compute_logits(devices, request.exact(labels, written.string()));
+  const std::optional<Logits> merged = compute_logits(devices, request.exact(labels, written.string()), wide);
   if (!merged) return std::nullopt;
   LogitCheck out;
   const double effect = largest_difference(reference->with, reference->without);

@@ -61,7 +61,9 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
         row.parse();
         try {
           if (!row.bad.empty()) throw BadRow(row.bad);
-          asked.push_back({prompt_of(session, read_sample(row.value, source)), where});
+          Sample sample = read_sample(row.value, source);
+          if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
+          asked.push_back({prompt_of(session, std::move(sample)), where});
         } catch (const BadRow& error) {
           if (data.on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}", where, error.what());
           warn("{}: {}; skipped", where, error.what());

@@ -168,6 +168,10 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
   note_best();
 }
 
+void Recorder::result_evaluation(const Evaluation& evaluation) {
+  last_evaluation_ = evaluation.metrics();
+}
+
 void Recorder::note_best() {
   if (!run_.best.used()) return;
   TrainerState& state = record_.trainer;
@@ -176,8 +180,11 @@ void Recorder::note_best() {
   not_better_ = best->not_better;
   state.best_global_step = best->step;
   state.best_metric = best->value;
-  if (best->step == state.global_step && (run_.best.save || length_.saves_after(best->step)))
-    state.best_model_checkpoint = checkpoint_path(folder_, best->step).string();
+  // Only evaluations with a checkpoint can give the result's weights.
+  std::vector<LogRecord> saved = state.log_history;
+  if (!run_.best.save) std::erase_if(saved, [&](const LogRecord& record) { return !length_.saves_after(record.step); });
+  if (const auto with = best_evaluation(saved, run_.best); with && with->step == state.global_step)
+    state.best_model_checkpoint = checkpoint_path(folder_, with->step).string();
 }
 
 std::map<std::string, double> Recorder::results() const {

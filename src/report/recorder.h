@@ -33,6 +33,8 @@ class Recorder {
   // Records that gradients of `step` overflowed. The step runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
   void evaluation(const Evaluation& evaluation, int64_t step);
+  // Sets the figures of eval_results.json, if the result has other weights than the last evaluation measured.
+  void result_evaluation(const Evaluation& evaluation);
   const RunRecord& record() const { return record_; }
   // Returns whether the evaluation of the current step is the best one so far.
   bool is_best() const { return record_.trainer.best_global_step == record_.trainer.global_step; }

@@ -51,6 +51,7 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .default_system = recipe.default_system,
           .cutoff_len = cutoff_len,
           .overlength = overlength_named(recipe.overlength),
+          .plain_text_rows = recipe.plain_text_rows,
           .train_on_prompt = recipe.train_on_prompt,
           .mask_history = recipe.mask_history,
           .labels = labels,

@@ -23,6 +23,7 @@ namespace {
 
 Interval interval(const std::string& strategy, double steps) {
   if (strategy == "no" || strategy == "best") return {};
+  if (strategy == "end") return {Interval::Every::kEnd};
   return {strategy == "epoch" ? Interval::Every::kEpoch : Interval::Every::kSteps, steps};
 }
 
@@ -34,7 +35,7 @@ LengthSpec length_spec(const Recipe& r) {
       .warmup_steps = r.warmup_steps,
       .max_warmup_steps = r.max_warmup_steps,
       .schedule = {.type = r.lr_scheduler_type,
-                   .min_rate = r.min_lr_rate.value_or(0),
+                   .min_rate = r.min_lr ? *r.min_lr / r.learning_rate : r.min_lr_rate.value_or(0),
                    .power = r.lr_power,
                    .cycles = static_cast<double>(r.lr_num_cycles),
                    .decay_steps = r.lr_num_decay_steps.value_or(0)},
@@ -530,7 +531,8 @@ Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose, c
   steps.set_float8();
   steps.warn_of_dropouts();
   steps.set_side_by_side(variant.side_by_side);
-  if (variant.merges_in_f32 && !run.merged.empty() && run.quantised.empty()) run.frozen_dtype = DType::kF32;
+  if ((variant.frozen_in_f32 || (variant.merges_in_f32 && !run.merged.empty())) && run.quantised.empty())
+    run.frozen_dtype = DType::kF32;
   return run;
 }
 

@@ -17,6 +17,7 @@ int64_t steps_of(double value, int64_t total) {
 
 int64_t interval(const Interval& wanted, const RunLength& run) {
   if (wanted.every == Interval::Every::kNever) return 0;
+  if (wanted.every == Interval::Every::kEnd) return run.total_steps;
   if (wanted.every == Interval::Every::kEpoch) return run.steps_per_epoch;
   return std::max<int64_t>(1, steps_of(wanted.steps, run.total_steps));
 }

@@ -11,7 +11,7 @@ namespace fettle {
 
 // The interval of a repeated action: evaluating or saving.
 struct Interval {
-  enum class Every { kNever, kSteps, kEpoch };
+  enum class Every { kNever, kSteps, kEpoch, kEnd };
   Every every = Every::kNever;
   double steps = 0;  // for kSteps: number of steps; below 1: a share of all steps
 };

@@ -52,12 +52,28 @@ std::string early_end_text(const Run& run, const TrainerState& record) {
                      record.best_global_step.value_or(0), run.best.patience);
 }
 
-void load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
+void find_best(const Run& run, TrainerState& record) {
+  if (record.best_model_checkpoint.empty()) return;
+  const fs::path recorded = record.best_model_checkpoint, here = run.output.folder / recorded.filename();
+  std::error_code ignored;
+  if (fs::is_directory(here, ignored)) {
+    record.best_model_checkpoint = here.string();
+  } else if (run.best.load_at_end && !fs::is_directory(recorded, ignored)) {
+    throw UserError(
+        "{}: load_best_model_at_end: the best checkpoint so far is missing: it is neither {} nor {}; put it back, or "
+        "set load_best_model_at_end: false",
+        run.best.load_at_end_at, here.string(), recorded.string());
+  }
+}
+
+bool load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
                TrainState& state) {
-  if (record.best_model_checkpoint.empty()) return warn("load_best_model_at_end: no evaluation has a checkpoint yet");
-  // The output folder may have been moved since the checkpoint was written.
-  const fs::path checkpoint = run.output.folder / fs::path(record.best_model_checkpoint).filename();
-  if (checkpoint == checkpoint_path(run.output.folder, state.step)) return;
+  if (record.best_model_checkpoint.empty()) {
+    warn("load_best_model_at_end: no evaluation has a checkpoint yet");
+    return false;
+  }
+  const fs::path checkpoint = record.best_model_checkpoint;
+  if (checkpoint == checkpoint_path(run.output.folder, state.step)) return false;
   try {
     StateReader reader(state_folder(checkpoint));
     state = {};  // frees the memory of the last state first
@@ -71,6 +87,7 @@ void load_best(Devices& devices, const Run& run, const ModelRepository& reposito
                            : "");
   }
   info("the result has the weights of {}, the checkpoint with the best {}", checkpoint.string(), run.best.metric);
+  return true;
 }
 
 }  // namespace fettle

@@ -16,11 +16,16 @@ void check_best(const Run& run, const RunLength& length);
 // Returns "stopped at step 40: eval_loss was not better than 1.2345 (step 20) in 2 evaluations".
 std::string early_end_text(const Run& run, const TrainerState& record);
 
-// Replaces the state with the state in the checkpoint of the best evaluation. Does nothing if `state` is already at
-// that step. Evaluations without a checkpoint do not count, as in Transformers' Trainer. If no evaluation has a
-// checkpoint, only warns. Throws UserError when the checkpoint is missing or damaged. The message names the newest
-// checkpoint whose weights can be used instead, if there is one.
-void load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
+// Sets record.best_model_checkpoint, which a checkpoint recorded, to the folder of this name in output_dir if it is
+// there, since output_dir may have been moved or may be spelt in another way. With load_best_model_at_end, throws
+// UserError if the best checkpoint is in neither place.
+void find_best(const Run& run, TrainerState& record);
+
+// Replaces the state with the state in the checkpoint of the best evaluation, and returns true. Does nothing and returns
+// false if `state` is already at that step. Evaluations without a checkpoint do not count. If no evaluation has a
+// checkpoint, warns and returns false. Throws UserError when the checkpoint is missing or damaged. The message names the
+// newest checkpoint whose weights can be used instead, if there is one.
+bool load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
                TrainState& state);
 
 }  // namespace fettle

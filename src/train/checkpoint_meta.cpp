@@ -33,6 +33,7 @@ Json identity(const Run& run) {
   if (run.lora) {
     out["lora_alpha"] = run.lora->alpha;
     out["use_rslora"] = run.lora->rslora;
+    out["layers_to_transform"] = run.lora->layers;
   }
   for (const std::string_view key : run.stage->keys)
     if (!kIdentifiedElsewhere.contains(key)) out[key] = run.keys.json(key);

@@ -62,6 +62,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   auto resume = find_resume_point(asked, repository);
   phases.done("checked the recipe");
   RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
+  find_best(asked, record.trainer);
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(asked.model_folder);
@@ -112,7 +113,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     return 0;
   }
   phases.done("loaded the weights");
-  // Waits until all processes have read the weights, because the base may be a checkpoint that clear_output deletes.
+  // Waits until all processes have read the weights, because the base may be an earlier result in output_dir.
   processes.agree("weights", [] { return ""; });
   if (processes.first()) clear_output(run, resume.has_value());
   if (processes.first())
@@ -198,7 +199,8 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   output.check();
   if (state.step < length.total_steps) info("{}", early_end_text(run, recorder.record().trainer));
   if (state.disk) info("{}", state.disk->describe());
-  if (run.best.load_at_end) load_best(devices, run, repository, recorder.record().trainer, state);
+  if (run.best.load_at_end && load_best(devices, run, repository, recorder.record().trainer, state) && held_out)
+    recorder.result_evaluation(held_out->run(state));
   retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out, processes); });
   if (!processes.first()) return 0;
   recorder.finish();

@@ -73,6 +73,25 @@ OutputFolder::~OutputFolder() {
   if (made_) fs::remove(folder_, filled);
 }
 
+// Throws UserError if the run reads from a folder that clear_output would delete.
+void require_inputs_stay(const Run& run) {
+  std::vector<std::string> inputs = run.adapters();
+  inputs.insert(inputs.end(), {run.model_folder, run.reference_folder});
+  const auto real = [](const fs::path& path) {
+    std::error_code ignored;
+    return fs::weakly_canonical(path, ignored);
+  };
+  for (const CheckpointFolder& old : list_checkpoints(run.output.folder))
+    for (const std::string& input : inputs) {
+      const fs::path deleted = real(old.path), read = real(input);
+      if (input.empty() || std::ranges::mismatch(deleted, read).in1 != deleted.end()) continue;
+      throw UserError(
+          "output_dir: with overwrite_output_dir, this run would delete {}, but it reads {}; choose another output_dir, "
+          "or move that folder",
+          old.path.string(), input);
+    }
+}
+
 OutputFolder check_output(const Run& run) {
   const fs::path folder = run.output.folder;
   std::error_code ignored, failed;
@@ -92,6 +111,7 @@ OutputFolder check_output(const Run& run) {
         "output_dir: {} contains an earlier run; set overwrite_output_dir: true to replace it, "
         "resume_from_checkpoint: true to continue it, or choose another folder",
         folder.string());
+  if (used && run.output.resume_from.empty()) require_inputs_stay(run);
   return alone;
 }
 

@@ -2,52 +2,11 @@
 // its tool.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "base/error.h"
 #include "config/key_values.h"
-#include "config/recipe.h"
+#include "recipe_shape.h"
 
 namespace fettle {
 namespace {
-
-class RecipeShape : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              (std::string("fettle_shape_") + testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-    return (folder_ / name).string();
-  }
-  Recipe read(const std::string& text) {
-    testing::internal::CaptureStderr();
-    try {
-      Recipe recipe = read_recipe(write("recipe.yaml", text), {});
-      said_ = testing::internal::GetCapturedStderr();
-      return recipe;
-    } catch (const UserError& error) {
-      said_ = testing::internal::GetCapturedStderr();
-      throw;
-    }
-  }
-  std::string refusal(const std::string& text) {
-    try {
-      read(text);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "";
-  }
-
-  std::filesystem::path folder_;
-  std::string said_;
-};
 
 // Every recipe in LLaMA-Factory's first format has these keys.
 const std::string kModel = "model_name_or_path: maker/model\ntrust_remote_code: true\n";

@@ -79,7 +79,6 @@ class AxolotlReader {
     read_tokens();
     read_model();
     read_usual();
-    drop_empty_keys();
     return std::move(out_);
   }
 
@@ -274,8 +273,8 @@ class AxolotlReader {
     }
   }
 
-  // Reads the special tokens. eos_token becomes Fettle's key eos_token, since it changes what is trained. The other
-  // special tokens change nothing that is trained, so the tokenizer's own special tokens are used.
+  // Reads the special tokens. eos_token becomes Fettle's key eos_token, since it changes what is trained. bos_token,
+  // unk_token and pad_token change nothing that is trained, so the tokenizer's own are used.
   void read_tokens() {
     for (const char* key : {"special_tokens", "tokens"}) {
       const YAML::Node map = at(key);
@@ -283,6 +282,8 @@ class AxolotlReader {
       if (is_map || std::string_view(key) == "special_tokens") handle(key);  // a list `tokens` means add_tokens
       if (is_map && map["eos_token"].IsDefined() && map["eos_token"].IsScalar())
         mean("eos_token", map["eos_token"].Scalar());
+      if (is_map && map["additional_special_tokens"].IsDefined() && !map["additional_special_tokens"].IsNull())
+        out_.meant.emplace_back("add_special_tokens", map["additional_special_tokens"]);
     }
     handle("eot_tokens");  // Fettle finds the end-of-turn tokens of the chat template
   }
@@ -340,13 +341,6 @@ class AxolotlReader {
     handle("unfrozen_parameters");
   }
 
-  // If out_.meant sets a key that the file has without a value, the file's key is skipped. Otherwise the key would
-  // count as given twice, which is an error.
-  void drop_empty_keys() {
-    for (const auto& [key, value] : out_.meant)
-      if (root_[key].IsDefined() && root_[key].IsNull()) handle(key.c_str());
-  }
-
   void read_usual() {
     usual("num_train_epochs", "1");
     usual("per_device_train_batch_size", "1");
@@ -371,6 +365,7 @@ class AxolotlReader {
 
 bool is_axolotl(const YAML::Node& root) {
   auto has = [&](const char* key) { return root[key].IsDefined(); };
+  if (has("model_name_or_path") && !has("base_model")) return false;  // TRL has `datasets`, too
   const YAML::Node sets = root["datasets"];
   if (sets.IsDefined() && sets.IsSequence() && sets.size() > 0 && sets[0].IsMap() && sets[0]["path"].IsDefined())
     return true;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "config/foreign/axolotl.h"
 #include "config/foreign/other_defaults.h"
+#include "config/foreign/torchtune.h"
 #include "config/yaml_text.h"
 
 namespace fettle {
@@ -43,10 +44,11 @@ Dialect read_v1(const YAML::Node& root) {
 
 }  // namespace
 
-std::optional<Dialect> read_dialect(const YAML::Node& root, const std::string& file) {
+std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& all, const std::string& file) {
   if (is_v1(root)) return read_v1(root);
   if (is_axolotl(root)) return read_axolotl(root, file);
-  return read_other_defaults(root);
+  if (is_torchtune(root)) return read_torchtune(root, file);
+  return read_other_defaults(root.size() > 0 ? root : all, all);
 }
 
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file) {

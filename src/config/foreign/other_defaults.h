@@ -9,8 +9,9 @@
 
 namespace fettle {
 
-// Returns the defaults of ms-swift, TRL or Unsloth if the recipe has keys that are typical of this tool; otherwise
-// nullopt. Warns when Fettle does not follow a default of the tool.
-std::optional<Dialect> read_other_defaults(const YAML::Node& root);
+// Returns the defaults of ms-swift, TRL or Unsloth if the keys of `root` are typical of this tool; otherwise nullopt.
+// `all` has the keys of `root` and the overrides; some defaults depend on them. Warns when Fettle does not follow a
+// default of the tool.
+std::optional<Dialect> read_other_defaults(const YAML::Node& root, const YAML::Node& all);
 
 }  // namespace fettle

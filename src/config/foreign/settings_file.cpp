@@ -12,10 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_on(const YAML::Node& node) {
-  return node.IsDefined() && node.IsScalar() && bool_from_text(node.Scalar()).value_or(false);
-}
-
 // Returns the entry `name` of a map; an undefined node if `node` is not a map or lacks the entry.
 YAML::Node inner(const YAML::Node& node, const char* name) {
   return node.IsDefined() && node.IsMap() ? node[name] : YAML::Node(YAML::NodeType::Undefined);

@@ -94,6 +94,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
                       s.cutoff_len, s.train_on_prompt, s.mask_history, s.max_samples.value_or(-1), model_vocab_size));
   key.add(fmt::format("thinking {} {} {}", s.thinking.enabled ? (*s.thinking.enabled ? "on" : "off") : "auto",
                       s.thinking.keep_old, s.thinking.drop_old));
+  if (s.plain_text_rows) key.add("plain text rows");
   if (s.labels) {
     key.add(name_of(s.labels->problem)).add(s.labels_optional ? "labels optional" : "");
     if (s.labels->lists_are_yes_or_no) key.add(*s.labels->lists_are_yes_or_no ? "yes or no" : "numbers");

@@ -1,7 +1,7 @@
-// Defines how other tools' keys are handled: translated, accepted without effect, or refused by name.
+// Defines the tables of other tools' keys: keys that are translated, keys without effect, and keys of features that
+// Fettle does not have. Each table has a file of its own.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -14,6 +14,7 @@ struct Translation {
   std::string_view key;
   std::string_view value;
   std::vector<std::pair<std::string_view, std::string_view>> sets;
+  bool if_unset = false;  // true: keys that the recipe sets keep their values
 };
 
 // A key that cannot change the result. A key that ends in * stands for all keys with that prefix. An empty reason means
@@ -33,6 +34,9 @@ struct NotAvailable {
 };
 
 const std::vector<Translation>& translations();
+const std::vector<WithoutEffect>& without_effect();
+const std::vector<NotAvailable>& not_available();
+
 // Return the table row that covers the key; null when there is none.
 const WithoutEffect* find_without_effect(std::string_view key);
 const NotAvailable* find_not_available(std::string_view key);

@@ -1,0 +1,76 @@
+#include "config/foreign/torchtune.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "config/value.h"
+
+namespace fettle {
+namespace {
+
+std::string component(const YAML::Node& root) {
+  const YAML::Node model = root["model"];
+  if (!model.IsDefined() || !model.IsMap()) return "";
+  const YAML::Node name = model["_component_"];
+  return name.IsDefined() && name.IsScalar() ? name.Scalar() : "";
+}
+
+// Returns the layers with an adapter, by their names in Hugging Face's layout.
+// Source: torchtune/models/convert_weights.py.
+YAML::Node lora_target(const YAML::Node& model, const std::string& file) {
+  YAML::Node target(YAML::NodeType::Sequence);
+  const YAML::Node layers = model["lora_attn_modules"];
+  if (layers.IsDefined() && layers.IsSequence())
+    for (const auto& layer : layers) {
+      const std::string name = layer.IsScalar() ? layer.Scalar() : "?";
+      if (name != "q_proj" && name != "k_proj" && name != "v_proj" && name != "output_proj")
+        throw UserError("{}:{}: lora_attn_modules: found '{}', wanted q_proj, k_proj, v_proj or output_proj", file,
+                        layer.Mark().line + 1, name);
+      target.push_back(name == "output_proj" ? "o_proj" : name);
+    }
+  if (is_on(model["apply_lora_to_mlp"]))
+    for (const char* name : {"gate_proj", "up_proj", "down_proj"}) target.push_back(name);
+  if (is_on(model["apply_lora_to_output"])) target.push_back("lm_head");
+  return target;
+}
+
+}  // namespace
+
+bool is_torchtune(const YAML::Node& root) {
+  return component(root).starts_with("torchtune.");
+}
+
+Dialect read_torchtune(const YAML::Node& root, const std::string& file) {
+  static const std::map<std::string, std::string> kKeys = {
+      {"lora_rank", "lora_rank"}, {"lora_alpha", "lora_alpha"}, {"lora_dropout", "lora_dropout"}, {"use_dora", "use_dora"}};
+  Dialect out{.tool = "torchtune"};
+  const YAML::Node model = root["model"];
+  const std::string name = component(root);
+  const bool four_bits = name.find(".qlora_") != std::string::npos || is_on(model["quantize_base"]);
+  const bool lora = four_bits || name.find(".lora_") != std::string::npos;
+  const auto mean = [&](const std::string& key, const YAML::Node& value) { out.meant.emplace_back(key, value); };
+  mean("finetuning_type", YAML::Node(lora ? "lora" : "full"));
+  if (four_bits) mean("quantization_bit", YAML::Node("4"));
+  if (lora) {
+    out.usual.emplace_back("lora_rank", YAML::Node("8"));
+    out.usual.emplace_back("lora_alpha", YAML::Node("16"));
+    if (const YAML::Node target = lora_target(model, file); target.size() > 0) mean("lora_target", target);
+  }
+  for (const auto& pair : model) {
+    const std::string key = pair.first.Scalar();
+    if (key == "_component_" || key == "lora_attn_modules" || key.starts_with("apply_lora_to_") ||
+        key == "quantize_base" || pair.second.IsNull())
+      continue;
+    const auto known = kKeys.find(key);
+    if (known == kKeys.end())
+      throw UserError("{}:{}: model.{} is not available; remove the key, or set the field in the model's config.json",
+                      file, pair.first.Mark().line + 1, key);
+    mean(known->second, pair.second);
+  }
+  out.handled.insert("model");
+  return out;
+}
+
+}  // namespace fettle

@@ -1,0 +1,169 @@
+// Tests that recipes of TRL, torchtune, Axolotl and LLaMA-Factory mean what they mean in these tools, where it takes
+// more than a row of a table.
+#include <gtest/gtest.h>
+
+#include "recipe_shape.h"
+
+namespace fettle {
+namespace {
+
+const std::string kTrl = "model_name_or_path: m\ndataset_name: maker/rows\n";
+
+// The stage and the method may be given on the command line; the defaults follow them.
+TEST_F(RecipeShape, DefaultsOfTrlFollowOverrides) {
+  EXPECT_EQ(read(kTrl, {"stage=dpo"}).learning_rate, 1e-6);
+  EXPECT_EQ(read(kTrl, {"stage=rm"}).learning_rate, 1e-4);
+  EXPECT_EQ(read(kTrl, {"stage=dpo", "learning_rate=3e-6"}).learning_rate, 3e-6);
+  EXPECT_EQ(read(kTrl + "learning_rate: 2e-6\n", {"stage=dpo"}).learning_rate, 2e-6);
+  const Recipe lora = read(kTrl, {"use_peft=true"});
+  EXPECT_EQ(lora.finetuning_type, "lora");
+  EXPECT_EQ(lora.lora_rank, 16);
+  EXPECT_EQ(lora.lora_dropout, 0.05);
+  // The keys of the file show the tool. An override that is typical of TRL does not.
+  EXPECT_EQ(read("model_name_or_path: m\ndataset: r\ntemplate: llama3\n", {"use_peft=true"}).learning_rate, 5e-5);
+}
+
+TEST_F(RecipeShape, TrlsDtypeIsOnlyThatOfLoading) {
+  for (const char* dtype : {"auto", "float32", "bfloat16", "float16"}) {
+    const Recipe recipe = read(kTrl + "dtype: " + dtype + "\n");
+    EXPECT_TRUE(recipe.bf16) << dtype;
+    EXPECT_FALSE(recipe.fp16) << dtype;
+  }
+  EXPECT_TRUE(read(kTrl + "dtype: float32\nbf16: true\n").bf16);
+  EXPECT_FALSE(read(kTrl + "torch_dtype: bfloat16\nbf16: false\n").bf16);
+  EXPECT_TRUE(read(kTrl + "fp16: false\n").bf16);
+  const Recipe half = read(kTrl + "fp16: true\n");
+  EXPECT_TRUE(half.fp16 && !half.bf16);
+}
+
+TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
+  const Recipe recipe = read(
+      "model_name_or_path: m\nuse_peft: true\ntest_split_size: 0.1\ndatasets:\n- path: maker/a\n  name: en\n"
+      "  columns: [messages]\n- path: maker/b\n  split: train_sft\n");
+  EXPECT_EQ(recipe.dataset, (std::vector<std::string>{R"({"hf_hub_url":"maker/a","subset":"en"})",
+                                                      R"({"hf_hub_url":"maker/b","split":"train_sft"})"}));
+  EXPECT_EQ(recipe.val_size, 0.1);
+  EXPECT_EQ(recipe.cutoff_len, 1024);
+  EXPECT_EQ(recipe.overlength, "cut");
+  EXPECT_EQ(recipe.lora_rank, 16);
+  EXPECT_NE(said_.find("a recipe of TRL"), std::string::npos) << said_;
+  const Recipe one = read(kTrl + "dataset_config: all\ndataset_text_field: body\n");
+  EXPECT_EQ(one.dataset, std::vector<std::string>{
+                             R"({"hf_hub_url":"maker/rows","subset":"all","columns":{"prompt":"body"}})"});
+  EXPECT_NE(refusal("model_name_or_path: m\ndatasets:\n- path: a\n  fraction: 0.5\n").find("'fraction'"),
+            std::string::npos);
+}
+
+TEST_F(RecipeShape, TrlsLossesBelongToStages) {
+  EXPECT_EQ(read(kTrl + "loss_type: dft\n").sft_loss, "dft");
+  EXPECT_EQ(read(kTrl + "loss_type: nll\n").sft_loss, "cross_entropy");
+  EXPECT_EQ(read(kTrl + "loss_type: [hinge]\n", {"stage=dpo"}).pref_loss, "hinge");
+  EXPECT_EQ(read(kTrl + "loss_type: kto\n", {"stage=kto"}).stage, "kto");
+  EXPECT_NE(refusal(kTrl + "stage: dpo\nloss_type: aot\n").find("'aot'"), std::string::npos);
+  EXPECT_NE(refusal(kTrl + "stage: kto\nloss_type: apo_zero_unpaired\n").find("apo_zero_unpaired"), std::string::npos);
+}
+
+// TRL's defaults may be written out.
+TEST_F(RecipeShape, TrlsNeutralValues) {
+  const Recipe recipe = read(kTrl +
+                             "padding_free: true\ntruncation_mode: keep_start\nshuffle_dataset: false\n"
+                             "disable_dropout: true\nuse_weighting: false\nf_alpha_divergence_coef: 0.5\n"
+                             "discopop_tau: 0.05\nref_model_mixup_alpha: 0.6\nref_model_sync_steps: 512\n"
+                             "label_names: [labels]\ntrain_sampling_strategy: random\nload_in_4bit: true\n"
+                             "use_peft: true\n");
+  EXPECT_FALSE(recipe.packing);
+  EXPECT_FALSE(recipe.double_quantization);
+  EXPECT_TRUE(recipe.plain_text_rows);
+  EXPECT_TRUE(recipe.id2label.empty());
+  EXPECT_TRUE(read(kTrl + "train_sampling_strategy: sequential\n").disable_shuffling);
+  EXPECT_NE(refusal(kTrl + "label_names: [ham, spam]\n").find("id2label"), std::string::npos);
+  EXPECT_NE(refusal(kTrl + "truncation_mode: keep_end\n").find("truncation_mode"), std::string::npos);
+}
+
+TEST_F(RecipeShape, ArgumentsOfSchedules) {
+  const std::string start = "learning_rate: 1e-4\n";
+  EXPECT_EQ(read(start + "lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-6}\n").min_lr, 1e-6);
+  EXPECT_EQ(read(start + "lr_scheduler_type: polynomial\nlr_scheduler_kwargs: {lr_end: 1e-7, power: 2}\n").min_lr,
+            1e-7);
+  EXPECT_EQ(read(start + "lr_scheduler_type: warmup_stable_decay\n"
+                         "lr_scheduler_kwargs: {num_decay_steps: 5, min_lr_ratio: 0.1}\n")
+                .min_lr_rate,
+            0.1);
+  EXPECT_EQ(read(start + "lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: '{\"min_lr_rate\": 0.2}'\n")
+                .min_lr_rate,
+            0.2);
+  EXPECT_NE(refusal(start + "lr_scheduler_type: cosine_with_min_lr\nmin_lr: 1e-6\nmin_lr_rate: 0.1\n")
+                .find("both set the last learning rate"),
+            std::string::npos);
+  EXPECT_NE(refusal(start + "lr_scheduler_type: cosine_with_min_lr\nmin_lr: 1e-3\n").find("must be less"),
+            std::string::npos);
+  EXPECT_NE(refusal(start + "lr_scheduler_type: cosine_with_min_lr\n").find("needs min_lr"), std::string::npos);
+}
+
+TEST_F(RecipeShape, KeysThatOverruleOthersInLlamaFactory) {
+  const std::string start = "model_name_or_path: m\ndataset: r\ntemplate: llama3\n";
+  EXPECT_TRUE(read(start + "packing: false\nneat_packing: true\n").packing);
+  const Recipe limits = read(start + "cutoff_len: 512\nmax_length: 32\n");
+  EXPECT_EQ(limits.cutoff_len, 512);
+  EXPECT_NE(said_.find("max_length has no effect here"), std::string::npos) << said_;
+  EXPECT_EQ(read(start + "predict_with_generate: true\n").eval_task, std::vector<std::string>{"generation"});
+  EXPECT_EQ(read(start + "predict_with_generate: true\neval_task: loss\n").eval_task,
+            std::vector<std::string>{"loss"});
+}
+
+// Without eval_strategy, LLaMA-Factory evaluates after the last step if do_eval is true.
+TEST_F(RecipeShape, DoEvalEvaluatesAtTheEnd) {
+  const std::string start = "model_name_or_path: m\ndataset: r\ndo_eval: true\n";
+  EXPECT_EQ(read(start + "val_size: 0.1\n").eval_strategy, "end");
+  EXPECT_EQ(read(start + "val_size: 0.1\neval_strategy: epoch\n").eval_strategy, "epoch");
+  EXPECT_EQ(read(start).eval_strategy, "no") << "there are no rows to evaluate on";
+}
+
+// A key without a value counts as not given.
+TEST_F(RecipeShape, EmptyKeysAreNotSet) {
+  const Recipe recipe = read("model_name_or_path: m\nstage: pt\npacking:\nlearning_rate:\n");
+  EXPECT_FALSE(recipe.set_at.contains("packing"));
+  EXPECT_EQ(recipe.learning_rate, 5e-5);
+  const Recipe reset = read("model_name_or_path: m\nstage: pt\npacking: false\n", {"packing=null"});
+  EXPECT_FALSE(reset.set_at.contains("packing"));
+  EXPECT_EQ(read(kTrl + "learning_rate:\n").learning_rate, 2e-5);
+}
+
+TEST_F(RecipeShape, AxolotlsSpecialTokensAreAdded) {
+  const std::string start = "base_model: m\nmicro_batch_size: 1\ndatasets:\n- path: r.jsonl\n";
+  const Recipe recipe = read(start +
+                             "special_tokens:\n  pad_token: <p>\n  additional_special_tokens: [<a>, <b>]\n"
+                             "is_llama_derived_model: true\ns2_attention:\n");
+  EXPECT_EQ(recipe.add_special_tokens, (std::vector<std::string>{"<a>", "<b>"}));
+  EXPECT_NE(refusal(start + "s2_attention: true\n").find("s2_attention"), std::string::npos);
+  read(start + "wandb_project: p\nwandb_entity: team\nwandb_run_id: 7\n");
+  EXPECT_NE(said_.find("wandb sync --entity"), std::string::npos) << said_;
+}
+
+TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
+  const auto model = [](const std::string& name, const std::string& keys) {
+    return "model:\n  _component_: torchtune.models.llama3_1." + name + "\n" + keys +
+           "checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: folder\n"
+           "batch_size: 2\n";
+  };
+  const Recipe full = read(model("llama3_1_8b", ""));
+  EXPECT_EQ(full.finetuning_type, "full");
+  EXPECT_EQ(full.model_name_or_path, "folder");
+  const Recipe lora = read(model("lora_llama3_1_8b",
+                                 "  lora_attn_modules: [q_proj, v_proj, output_proj]\n  apply_lora_to_mlp: true\n"
+                                 "  apply_lora_to_output: false\n  lora_rank: 4\n"));
+  EXPECT_EQ(lora.finetuning_type, "lora");
+  EXPECT_EQ(lora.lora_rank, 4);
+  EXPECT_EQ(lora.lora_alpha, 16);
+  EXPECT_EQ(lora.lora_target,
+            (std::vector<std::string>{"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}));
+  EXPECT_EQ(read(model("qlora_llama3_1_8b", "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: true\n"))
+                .quantization_bit,
+            4);
+  EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: [k_norm]\n")).find("found 'k_norm'"),
+            std::string::npos);
+  EXPECT_NE(refusal(model("llama3_1_8b", "  max_batch: 3\n")).find("model.max_batch"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fettle
