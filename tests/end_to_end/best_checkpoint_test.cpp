@@ -55,6 +55,53 @@ TEST_F(BestCheckpoint, IsTheResult) {
   EXPECT_EQ(std::filesystem::path(state()["best_model_checkpoint"]).filename(), name);
 }
 
+// The figures of the result belong to its weights, not to those of the last step.
+TEST_F(BestCheckpoint, HasItsOwnFigures) {
+  const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const json last = state()["log_history"], figures = json::parse(read_text(folder_ / "out/eval_results.json"));
+  ASSERT_LT(best_step(), 12);
+  EXPECT_NEAR(figures["eval_loss"].get<double>(), state()["best_metric"].get<double>(), 1e-6);
+}
+
+// output_dir may be spelt in another way when a run is resumed. Resuming into another folder finds the best checkpoint
+// in the earlier folder.
+TEST_F(BestCheckpoint, IsKeptAndFoundUnderAnotherSpelling) {
+  const std::vector<std::string> keys{"load_best_model_at_end=true", "save_total_limit=1", "eval_steps=1",
+                                      "save_steps=1"};
+  ASSERT_EQ(run_fettle(folder_, words(with(keys, {"max_steps=8"}))).code, 0);
+  const std::string best = "checkpoint-" + std::to_string(best_step());
+  ASSERT_LT(best_step(), 8);
+  const std::string spelt = "output_dir=" + (folder_ / "." / "out").string();
+  const Outcome run = run_fettle(folder_, words(with(keys, {"resume_from_checkpoint=true", spelt})));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(weights(), weights(best));
+
+  const std::string moved = "output_dir=" + (folder_ / "moved").string();
+  const Outcome elsewhere = run_fettle(
+      folder_,
+      words(with(keys, {"resume_from_checkpoint=" + (folder_ / "out/checkpoint-12").string(), moved, "max_steps=13"})));
+  ASSERT_EQ(elsewhere.code, 0) << elsewhere.err;
+  EXPECT_EQ(read_text(folder_ / "moved/adapter_model.safetensors"), weights(best));
+  std::filesystem::remove_all(folder_ / "out" / best);
+  const Outcome missing = run_fettle(folder_, words(with(keys, {"resume_from_checkpoint=true", "max_steps=14"})));
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("the best checkpoint so far is missing"));
+}
+
+// Step 3 has the best evaluation but no checkpoint. Of the steps with a checkpoint, the best one counts.
+TEST_F(BestCheckpoint, IsTheBestOfThoseThatWereSaved) {
+  const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true", "eval_steps=1", "save_steps=4"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  int64_t best = 0;
+  double least = INFINITY;
+  const json log = state()["log_history"];
+  for (const json& record : log)
+    if (record.contains("eval_loss") && record["step"].get<int64_t>() % 4 == 0 && record["eval_loss"] < least)
+      least = record["eval_loss"], best = record["step"];
+  EXPECT_EQ(weights(), weights("checkpoint-" + std::to_string(best)));
+}
+
 TEST_F(BestCheckpoint, EndsTheRunEarlyAndAResumedRunEndsTheSame) {
   const std::vector<std::string> keys{"early_stopping_patience=2", "load_best_model_at_end=true"};
   const Outcome whole = run_fettle(folder_, words(keys));

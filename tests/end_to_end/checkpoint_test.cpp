@@ -212,6 +212,23 @@ TEST(Overwrite, AnEarlierRunIsDeletedOnlyWhenTheNewOneStarts) {
   EXPECT_FALSE(fs::exists(folder / "out/checkpoint-6"));
 }
 
+// The run would delete its own base.
+TEST(Overwrite, ACheckpointThatTheRunReadsIsNotDeleted) {
+  const TempFolder folder;
+  const std::vector<std::string> full = with(words(folder / "out"), {"finetuning_type=full", "lora_dropout=0"});
+  ASSERT_EQ(run_fettle(folder, full).code, 0);
+  const std::string base = (folder / "out/checkpoint-2").string();
+  for (const std::string& path : {base, (folder / "." / "out/checkpoint-2").string()}) {
+    const Outcome run = run_fettle(folder, with(full, {"model_name_or_path=" + path, "overwrite_output_dir=true"}));
+    EXPECT_EQ(run.code, 2);
+    EXPECT_THAT(run.err, HasSubstr("would delete " + base));
+    EXPECT_TRUE(fs::exists(base + "/model.safetensors"));
+  }
+  const Outcome elsewhere = run_fettle(
+      folder, with(full, {"model_name_or_path=" + base, "output_dir=" + (folder / "next").string()}));
+  EXPECT_EQ(elsewhere.code, 0) << elsewhere.err;
+}
+
 TEST(Overwrite, TheEarlierResultIsReplacedCompletely) {
   TempFolder folder;
   const auto run = [&](const std::vector<std::string>& more) {
@@ -256,6 +273,17 @@ TEST(Overwrite, TheEarlierResultIsReplacedCompletely) {
   run({});
   EXPECT_FALSE(there("model.safetensors") || there("config.json") || there("generation_config.json"));
   EXPECT_EQ(read_text(folder / "out/notes.txt"), "the user's");
+}
+
+TEST(Resume, WithAnAdapterOnOtherLayersIsRefused) {
+  const TempFolder folder;
+  ASSERT_EQ(run_fettle(folder, with(words(folder / "out"), {"layers_to_transform=0"})).code, 0);
+  for (const char* layers : {"layers_to_transform=1", "layers_to_transform=null"}) {
+    const Outcome run = run_fettle(
+        folder, with(words(folder / "out"), {layers, "resume_from_checkpoint=true", "max_steps=8"}));
+    EXPECT_EQ(run.code, 2) << layers;
+    EXPECT_THAT(run.err, HasSubstr("layers_to_transform = [0]"));
+  }
 }
 
 TEST(Resume, OverAnotherBaseOfTheSameShapeIsRefused) {

@@ -153,8 +153,8 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
       message("cosine_min_lr_ratio: 0.1\nlr_scheduler: cosine\n"),
       "FILE:1: min_lr_rate belongs to lr_scheduler_type: cosine_with_min_lr or polynomial or warmup_stable_decay, "
       "found cosine; remove the key, or change lr_scheduler_type");
-  EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-6}\n"),
-            "FILE:2: lr_scheduler_kwargs.min_lr is not available in this version; remove the key");
+  EXPECT_EQ(message("lr_scheduler_type: polynomial\nlr_scheduler_kwargs: {last_epoch: 1}\n"),
+            "FILE:2: lr_scheduler_kwargs.last_epoch is not available in this version; remove the key");
   EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),
             "FILE:1: the mesh has fsdp 4 x tp 2 = 8 devices, but device_count is 6");
   EXPECT_EQ(message("mesh: {fsdp: 4000000000, tp: 4000000000}\n"),

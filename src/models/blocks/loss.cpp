@@ -130,6 +130,67 @@ TokenHead gathered(const Forward& f, const TokenHead& head) {
           head.bias_V ? f.sharding.constrain(head.bias_V, {"act_vocab"}) : Tensor{}};
 }
 
+// The number of parts into which the devices split the rows and the positions of a chunk.
+struct Parts {
+  int64_t rows = 1, positions = 1;
+  int64_t count() const { return rows * positions; }
+};
+
+Parts parts_of(const Forward& f, int64_t rows, int64_t positions) {
+  const auto parts = [&](const char* axis, int64_t size) {
+    const Partition split = f.sharding.fitting({axis}, {size});
+    int64_t count = 1;
+    for (const std::string& name : split.dims[0]) count *= f.sharding.mesh().size_of(name);
+    return count;
+  };
+  return {parts("batch", rows), parts("length", positions)};
+}
+
+// Adds up the gradient of the head over the chunks. If the devices split the tokens, each device adds up the gradient
+// of its own tokens, and total() adds up the devices' sums. Without such own sums, the devices would exchange a gradient
+// as large as the head after every chunk. If the head is large, own sums would take too much memory, so the devices do
+// exchange the gradient; then chunks are larger.
+class HeadGradient {
+ public:
+  HeadGradient(const Forward& f, const Tensor& head_VD, const Parts& parts)
+      : f_(f), head_(head_VD), parts_(fits(head_VD) ? parts : Parts{}) {}
+
+  // Returns whether own sums of this head take little enough memory on each device.
+  static bool fits(const Tensor& head_VD) { return bytes(head_VD) <= int64_t{2} << 30; }
+  static int64_t bytes(const Tensor& head_VD) { return head_VD.shape().with_dtype(DType::kF32).bytes(); }
+
+  Tensor zero() const {
+    const Shape whole = head_.shape().with_dtype(DType::kF32);
+    if (parts_.count() == 1) return full(0, whole);
+    return own(full(0, {DType::kF32, {parts_.rows, parts_.positions, whole.dims[0], whole.dims[1]}}));
+  }
+  Tensor add(const Tensor& sum, const Tensor& dlogits_BCV, const Tensor& hidden_BCD) const {
+    if (parts_.count() == 1)
+      return sum + dot_general(dlogits_BCV, hidden_BCD, {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},
+                               DType::kF32);
+    return own(sum + dot_general(cut(dlogits_BCV), cut(hidden_BCD),
+                                 {.lhs_batching = {0, 2},
+                                  .rhs_batching = {0, 2},
+                                  .lhs_contracting = {1, 3},
+                                  .rhs_contracting = {1, 3}},
+                                 DType::kF32));
+  }
+  Tensor total(const Tensor& sum) const {
+    return parts_.count() == 1 ? sum : f_.sharding.constrain(reduce_sum(sum, {0, 1}), {"vocab", "embed"});
+  }
+
+ private:
+  Tensor own(const Tensor& sum) const { return f_.sharding.constrain(sum, {"batch", "length", "act_vocab", ""}); }
+  // Cuts [B, C, X] into [parts of rows, B, parts of positions, C, X].
+  Tensor cut(const Tensor& x) const {
+    return reshape(x, {parts_.rows, x.dim(0) / parts_.rows, parts_.positions, x.dim(1) / parts_.positions, x.dim(2)});
+  }
+
+  const Forward& f_;
+  Tensor head_;
+  Parts parts_;
+};
+
 }  // namespace
 
 TokenHead head_of(const Model& model, const Weights& weights) {
@@ -173,12 +234,16 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
   PathScope scope("loss");
   const int64_t b = hidden_BTD.dim(0), t = hidden_BTD.dim(1), v = stored_head.weight_VD.dim(0);
   const int64_t sp = f.sharding.mesh().size_of("sp");
-  const int64_t chunk = chunk_length(f, b, t, v, options.chunk_bytes);
   const TokenHead head = gathered(f, stored_head);
+  const bool head_grad = options.differentiable && options.head_trained, bias_grad = head_grad && head.bias_V;
+  const bool exchanges = head_grad && parts_of(f, b, t).count() > 1 && !HeadGradient::fits(head.weight_VD);
+  const int64_t budget = exchanges ? std::max(options.chunk_bytes, HeadGradient::bytes(head.weight_VD) / 8)
+                                   : options.chunk_bytes;
+  const int64_t chunk = chunk_length(f, b, t, v, budget);
+  const HeadGradient gradient(f, head.weight_VD, parts_of(f, b, chunk));
 
   std::vector<Tensor> carries{constant(0, DType::kF32)};
-  const bool head_grad = options.differentiable && options.head_trained, bias_grad = head_grad && head.bias_V;
-  if (head_grad) carries.push_back(full(0, head.weight_VD.shape().with_dtype(DType::kF32)));
+  if (head_grad) carries.push_back(gradient.zero());
   if (bias_grad) carries.push_back(full(0, head.bias_V.shape().with_dtype(DType::kF32)));
   std::vector<Tensor> chunks{to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)};
   if (options.weights_BT) chunks.push_back(to_chunks(options.weights_BT, chunk, sp));
@@ -214,10 +279,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
                slope = slope * (1.0 - scores * scores / (cap * cap));
              const Tensor dlogits = convert(slope, f.compute);
              step.ys.push_back(product(&f.sharding, dlogits, head.weight_VD, {.transposed = true}));
-             if (head_grad)
-               step.carries.push_back(carried[1] + dot_general(dlogits, xs[0],
-                                                               {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},
-                                                               DType::kF32));
+             if (head_grad) step.carries.push_back(gradient.add(carried[1], dlogits, xs[0]));
              if (bias_grad) step.carries.push_back(carried[2] + reduce_sum(convert(dlogits, DType::kF32), {0, 1}));
              return step;
            });
@@ -226,7 +288,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
   std::vector<Tensor> inputs{hidden_BTD}, grads{from_chunks(out.ys[2], sp)};
   if (head_grad) {
     inputs.push_back(stored_head.weight_VD);
-    grads.push_back(out.carries[1]);
+    grads.push_back(gradient.total(out.carries[1]));
   }
   if (bias_grad) {
     inputs.push_back(stored_head.bias_V);
