@@ -352,6 +352,21 @@ TEST(ExportFiles, TheRecipesPrecisionDoesNotWeakenTheCheck) {
   EXPECT_LT(run_export(Request(recipe, Command::kExport)).logits->difference_from_adapter, 1e-4);
 }
 
+// config.json may name a narrower dtype than that of the weights. The check must not round the weights that it reads.
+TEST(ExportFiles, WeightsWiderThanTheConfigSays) {
+  const TempFolder folder;
+  fs::copy(kModels / "llama", folder / "model", fs::copy_options::recursive);
+  Json config = read_json(folder / "model/config.json");
+  config.erase("dtype");
+  config["torch_dtype"] = "bfloat16";
+  write_text(folder / "model/config.json", config.dump());
+  Recipe recipe = merge_recipe("llama", folder / "merged");
+  recipe.model_name_or_path = (folder / "model").string();
+  const ExportReport report = run_export(Request(recipe, Command::kExport));
+  EXPECT_LT(report.logits->difference_from_adapter, 1e-4);
+  for (const auto& [name, tensor] : tensors(folder / "merged")) EXPECT_EQ(tensor.first, DType::kF32) << name;
+}
+
 // The export merges weights in blocks of 4 MiB (as f32). The weights of this model are larger than a block.
 TEST(ExportFiles, LargeWeightsAreMergedBlockByBlock) {
   const TempFolder folder;
