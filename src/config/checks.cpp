@@ -24,14 +24,13 @@ void check_schedule(const Recipe& recipe) {
     std::vector<std::string_view> read_by;
     std::string_view needed_by;
   };
-  const std::vector<Argument> arguments = {
-      {"min_lr", {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"}, ""},
-      {"min_lr_rate",
-       {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"},
-       recipe.min_lr ? "" : "cosine_with_min_lr"},
-      {"lr_power", {"polynomial"}, ""},
-      {"lr_num_cycles", {"cosine_with_restarts"}, ""},
-      {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
+  const std::vector<Argument> arguments = {{"min_lr", {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"}, ""},
+                                           {"min_lr_rate",
+                                            {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"},
+                                            recipe.min_lr ? "" : "cosine_with_min_lr"},
+                                           {"lr_power", {"polynomial"}, ""},
+                                           {"lr_num_cycles", {"cosine_with_restarts"}, ""},
+                                           {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
   const Recipe defaults;
   for (const Argument& argument : arguments) {
     const Key& key = *find_key(argument.key);

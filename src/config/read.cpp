@@ -74,9 +74,9 @@ class Reader {
     }
   }
 
-  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate and the rows with `if_unset` ask for. Keys that the
-  // recipe sets keep their values. Then prints one warning that lists keys without effect. Keys with a reason in the table are not in this
-  // list, because accept() has already printed a warning about each of them.
+  // Sets the keys that the settings of DeepSpeed, FSDP or accelerate and the rows with `if_unset` ask for. Keys that
+  // the recipe sets keep their values. Then prints one warning that lists keys without effect. Keys with a reason in
+  // the table are not in this list, because accept() has already printed a warning about each of them.
   void report() {
     const auto wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {

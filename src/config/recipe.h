@@ -84,7 +84,7 @@ struct Recipe {
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
-  bool packing = false;  // several rows share a sequence, but do not attend to each other
+  bool packing = false;          // several rows share a sequence, but do not attend to each other
   bool plain_text_rows = false;  // rows with the texts prompt and completion do not use the chat template
   bool train_on_prompt = false;
   bool mask_history = false;

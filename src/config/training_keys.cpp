@@ -84,8 +84,9 @@ std::vector<Key> training_keys() {
       {.name = "min_lr",
        .group = Group::kTraining,
        .member = &Recipe::min_lr,
-       .help = "Learning rate at the end, for cosine_with_min_lr, polynomial and warmup_stable_decay. min_lr_rate gives "
-               "it as a share.",
+       .help =
+           "Learning rate at the end, for cosine_with_min_lr, polynomial and warmup_stable_decay. min_lr_rate gives "
+           "it as a share.",
        .aliases = {"lr_scheduler_kwargs.min_lr", "lr_scheduler_kwargs.lr_end"},
        .min = 0,
        .above_min = true},

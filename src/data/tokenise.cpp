@@ -128,7 +128,8 @@ const ChatTemplate& RowTokeniser::chat_template() const {
 
 const ChatTemplate& RowTokeniser::template_for(const Sample& sample) const {
   if (!sample.plain || !spec_.plain_text_rows) return chat_template();
-  std::call_once(plain_made_, [&] { plain_ = std::make_unique<const ChatTemplate>("none", tokenizer_, spec_.started); });
+  std::call_once(plain_made_,
+                 [&] { plain_ = std::make_unique<const ChatTemplate>("none", tokenizer_, spec_.started); });
   return *plain_;
 }
 
@@ -209,7 +210,8 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     throw UserError(
         "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
         "weight, or train with stage: sft");
-  for (const ChatTemplate::Piece& piece : template_for(sample).render(messages, sample.tools_json, sample.variables_json)) {
+  for (const ChatTemplate::Piece& piece :
+       template_for(sample).render(messages, sample.tools_json, sample.variables_json)) {
     const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
     std::string role = piece.role;

@@ -21,10 +21,10 @@ std::string early_end_text(const Run& run, const TrainerState& record);
 // UserError if the best checkpoint is in neither place.
 void find_best(const Run& run, TrainerState& record);
 
-// Replaces the state with the state in the checkpoint of the best evaluation, and returns true. Does nothing and returns
-// false if `state` is already at that step. Evaluations without a checkpoint do not count. If no evaluation has a
-// checkpoint, warns and returns false. Throws UserError when the checkpoint is missing or damaged. The message names the
-// newest checkpoint whose weights can be used instead, if there is one.
+// Replaces the state with the state in the checkpoint of the best evaluation, and returns true. Does nothing and
+// returns false if `state` is already at that step. Evaluations without a checkpoint do not count. If no evaluation has
+// a checkpoint, warns and returns false. Throws UserError when the checkpoint is missing or damaged. The message names
+// the newest checkpoint whose weights can be used instead, if there is one.
 bool load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
                TrainState& state);
 

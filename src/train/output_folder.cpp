@@ -86,7 +86,8 @@ void require_inputs_stay(const Run& run) {
       const fs::path deleted = real(old.path), read = real(input);
       if (input.empty() || std::ranges::mismatch(deleted, read).in1 != deleted.end()) continue;
       throw UserError(
-          "output_dir: with overwrite_output_dir, this run would delete {}, but it reads {}; choose another output_dir, "
+          "output_dir: with overwrite_output_dir, this run would delete {}, but it reads {}; choose another "
+          "output_dir, "
           "or move that folder",
           old.path.string(), input);
     }

@@ -48,8 +48,8 @@ TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
   EXPECT_EQ(recipe.lora_rank, 16);
   EXPECT_NE(said_.find("a recipe of TRL"), std::string::npos) << said_;
   const Recipe one = read(kTrl + "dataset_config: all\ndataset_text_field: body\n");
-  EXPECT_EQ(one.dataset, std::vector<std::string>{
-                             R"({"hf_hub_url":"maker/rows","subset":"all","columns":{"prompt":"body"}})"});
+  EXPECT_EQ(one.dataset,
+            std::vector<std::string>{R"({"hf_hub_url":"maker/rows","subset":"all","columns":{"prompt":"body"}})"});
   EXPECT_NE(refusal("model_name_or_path: m\ndatasets:\n- path: a\n  fraction: 0.5\n").find("'fraction'"),
             std::string::npos);
 }
@@ -107,8 +107,7 @@ TEST_F(RecipeShape, KeysThatOverruleOthersInLlamaFactory) {
   EXPECT_EQ(limits.cutoff_len, 512);
   EXPECT_NE(said_.find("max_length has no effect here"), std::string::npos) << said_;
   EXPECT_EQ(read(start + "predict_with_generate: true\n").eval_task, std::vector<std::string>{"generation"});
-  EXPECT_EQ(read(start + "predict_with_generate: true\neval_task: loss\n").eval_task,
-            std::vector<std::string>{"loss"});
+  EXPECT_EQ(read(start + "predict_with_generate: true\neval_task: loss\n").eval_task, std::vector<std::string>{"loss"});
 }
 
 // Without eval_strategy, LLaMA-Factory evaluates after the last step if do_eval is true.

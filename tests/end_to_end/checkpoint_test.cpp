@@ -224,8 +224,8 @@ TEST(Overwrite, ACheckpointThatTheRunReadsIsNotDeleted) {
     EXPECT_THAT(run.err, HasSubstr("would delete " + base));
     EXPECT_TRUE(fs::exists(base + "/model.safetensors"));
   }
-  const Outcome elsewhere = run_fettle(
-      folder, with(full, {"model_name_or_path=" + base, "output_dir=" + (folder / "next").string()}));
+  const Outcome elsewhere =
+      run_fettle(folder, with(full, {"model_name_or_path=" + base, "output_dir=" + (folder / "next").string()}));
   EXPECT_EQ(elsewhere.code, 0) << elsewhere.err;
 }
 
@@ -279,8 +279,8 @@ TEST(Resume, WithAnAdapterOnOtherLayersIsRefused) {
   const TempFolder folder;
   ASSERT_EQ(run_fettle(folder, with(words(folder / "out"), {"layers_to_transform=0"})).code, 0);
   for (const char* layers : {"layers_to_transform=1", "layers_to_transform=null"}) {
-    const Outcome run = run_fettle(
-        folder, with(words(folder / "out"), {layers, "resume_from_checkpoint=true", "max_steps=8"}));
+    const Outcome run =
+        run_fettle(folder, with(words(folder / "out"), {layers, "resume_from_checkpoint=true", "max_steps=8"}));
     EXPECT_EQ(run.code, 2) << layers;
     EXPECT_THAT(run.err, HasSubstr("layers_to_transform = [0]"));
   }

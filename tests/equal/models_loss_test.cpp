@@ -124,8 +124,8 @@ TEST(TokenLoss, DevicesSumTheHeadsGradientOverTheChunks) {
     const Tensor head = run.input(weight, rules.partition({"vocab", "embed"}, weight.shape.dims, "head"));
     const Tensor targets = run.input(wanted, rules.partition({"batch", "length"}, wanted.shape.dims, "targets"));
     const int64_t six = rows * 6 * vocabulary * 4;  // bytes: chunks of 6 positions on one device
-    const TokenLoss loss = token_loss(f, x, {head}, targets,
-                                      {.differentiable = true, .head_trained = true, .chunk_bytes = six / 8});
+    const TokenLoss loss =
+        token_loss(f, x, {head}, targets, {.differentiable = true, .head_trained = true, .chunk_bytes = six / 8});
     run.output("sum", loss.sum);
     const std::vector<Tensor> grads = grad(loss.sum, {x, head});
     run.output("dhidden", grads[0]);

@@ -18,14 +18,14 @@ struct Dialect {
   std::string tool;                                       // "Axolotl"
   std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values that the file's keys mean
   std::vector<std::pair<std::string, YAML::Node>> usual;  // the tool's defaults, for keys that the file lacks
-  std::set<std::string> handled;        // the file's keys that are already read or have no effect
-  std::set<std::string> handled_words;  // the same for overrides
+  std::set<std::string> handled;                          // the file's keys that are already read or have no effect
+  std::set<std::string> handled_words;                    // the same for overrides
 };
 
-// Translates a recipe: `root` has the keys of the file, `all` the keys of the file and the overrides. Both are maps. The
-// keys of the file show which tool the recipe is for; if there are none, the overrides do. Returns nullopt for recipes
-// in Fettle's own format, which is also the format of LLaMA-Factory before v1. Throws UserError for values that cannot
-// be read; the message begins with "FILE:LINE: ".
+// Translates a recipe: `root` has the keys of the file, `all` the keys of the file and the overrides. Both are maps.
+// The keys of the file show which tool the recipe is for; if there are none, the overrides do. Returns nullopt for
+// recipes in Fettle's own format, which is also the format of LLaMA-Factory before v1. Throws UserError for values that
+// cannot be read; the message begins with "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& all, const std::string& file);
 
 // `list` is the content of a LLaMA-Factory v1 file that lists data sets. Returns each data set as JSON text, in the

@@ -43,8 +43,10 @@ bool is_torchtune(const YAML::Node& root) {
 }
 
 Dialect read_torchtune(const YAML::Node& root, const std::string& file) {
-  static const std::map<std::string, std::string> kKeys = {
-      {"lora_rank", "lora_rank"}, {"lora_alpha", "lora_alpha"}, {"lora_dropout", "lora_dropout"}, {"use_dora", "use_dora"}};
+  static const std::map<std::string, std::string> kKeys = {{"lora_rank", "lora_rank"},
+                                                           {"lora_alpha", "lora_alpha"},
+                                                           {"lora_dropout", "lora_dropout"},
+                                                           {"use_dora", "use_dora"}};
   Dialect out{.tool = "torchtune"};
   const YAML::Node model = root["model"];
   const std::string name = component(root);

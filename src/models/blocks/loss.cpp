@@ -147,9 +147,9 @@ Parts parts_of(const Forward& f, int64_t rows, int64_t positions) {
 }
 
 // Adds up the gradient of the head over the chunks. If the devices split the tokens, each device adds up the gradient
-// of its own tokens, and total() adds up the devices' sums. Without such own sums, the devices would exchange a gradient
-// as large as the head after every chunk. If the head is large, own sums would take too much memory, so the devices do
-// exchange the gradient; then chunks are larger.
+// of its own tokens, and total() adds up the devices' sums. Without such own sums, the devices would exchange a
+// gradient as large as the head after every chunk. If the head is large, own sums would take too much memory, so the
+// devices do exchange the gradient; then chunks are larger.
 class HeadGradient {
  public:
   HeadGradient(const Forward& f, const Tensor& head_VD, const Parts& parts)
@@ -166,14 +166,14 @@ class HeadGradient {
   }
   Tensor add(const Tensor& sum, const Tensor& dlogits_BCV, const Tensor& hidden_BCD) const {
     if (parts_.count() == 1)
-      return sum + dot_general(dlogits_BCV, hidden_BCD, {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}},
-                               DType::kF32);
-    return own(sum + dot_general(cut(dlogits_BCV), cut(hidden_BCD),
-                                 {.lhs_batching = {0, 2},
-                                  .rhs_batching = {0, 2},
-                                  .lhs_contracting = {1, 3},
-                                  .rhs_contracting = {1, 3}},
-                                 DType::kF32));
+      return sum +
+             dot_general(dlogits_BCV, hidden_BCD, {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}}, DType::kF32);
+    return own(
+        sum +
+        dot_general(
+            cut(dlogits_BCV), cut(hidden_BCD),
+            {.lhs_batching = {0, 2}, .rhs_batching = {0, 2}, .lhs_contracting = {1, 3}, .rhs_contracting = {1, 3}},
+            DType::kF32));
   }
   Tensor total(const Tensor& sum) const {
     return parts_.count() == 1 ? sum : f_.sharding.constrain(reduce_sum(sum, {0, 1}), {"vocab", "embed"});
@@ -237,8 +237,8 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
   const TokenHead head = gathered(f, stored_head);
   const bool head_grad = options.differentiable && options.head_trained, bias_grad = head_grad && head.bias_V;
   const bool exchanges = head_grad && parts_of(f, b, t).count() > 1 && !HeadGradient::fits(head.weight_VD);
-  const int64_t budget = exchanges ? std::max(options.chunk_bytes, HeadGradient::bytes(head.weight_VD) / 8)
-                                   : options.chunk_bytes;
+  const int64_t budget =
+      exchanges ? std::max(options.chunk_bytes, HeadGradient::bytes(head.weight_VD) / 8) : options.chunk_bytes;
   const int64_t chunk = chunk_length(f, b, t, v, budget);
   const HeadGradient gradient(f, head.weight_VD, parts_of(f, b, chunk));
 
