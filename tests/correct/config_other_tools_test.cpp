@@ -139,6 +139,10 @@ TEST_F(RecipeShape, AxolotlsSpecialTokensAreAdded) {
   EXPECT_NE(said_.find("wandb sync --entity"), std::string::npos) << said_;
 }
 
+TEST_F(RecipeShape, LlamaBoardsOwnSettingsAreNoRecipe) {
+  EXPECT_NE(refusal("top.booster: auto\ntrain.learning_rate: 5e-5\n").find("training_args.yaml"), std::string::npos);
+}
+
 TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
   const auto model = [](const std::string& name, const std::string& keys) {
     return "model:\n  _component_: torchtune.models.llama3_1." + name + "\n" + keys +

@@ -10,10 +10,16 @@ constexpr std::string_view kLessMemory =
 constexpr std::string_view kOfAccelerate =
     "the key belongs in a configuration file of accelerate; set accelerate_config to that file";
 
+constexpr std::string_view kOfLlamaBoard =
+    "the file has LlamaBoard's own settings; take the recipe training_args.yaml, which LlamaBoard writes into the same "
+    "folder";
+
 }  // namespace
 
 const std::vector<NotAvailable>& not_available() {
   static const std::vector<NotAvailable> rows = {
+      {"top.*", {}, kOfLlamaBoard},
+      {"train.*", {}, kOfLlamaBoard},
       {"use_galore", {kFalse}, kLessMemory},
       {"galore_*", {}},
       {"use_badam", {kFalse}, kLessMemory},

@@ -61,6 +61,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"attn_implementation", "attention never stores the whole score matrix"},
       {"enable_liger_kernel"},
       {"use_liger_kernel"},
+      {"use_liger"},
       {"liger_*"},
       {"use_unsloth"},
       {"use_unsloth_gc"},
@@ -177,6 +178,8 @@ const std::vector<WithoutEffect>& without_effect() {
       {"include_for_metrics"},
       {"debug"},
       {"profiler.*"},
+      {"enable_torch_profiler", "profiler_steps records the steps that it names", kFalse},
+      {"profiler_*"},
       {"log_peak_memory_stats"},
       // Keys about what is saved.
       {"save_adapter_weights_only"},
