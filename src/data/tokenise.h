@@ -68,7 +68,7 @@ class RowTokeniser {
   const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
-  std::optional<LabelReader> labels_;     // set for labelled rows
+  std::optional<LabelReader> labels_;  // set for labelled rows
   // The first row that needs a template creates it.
   mutable std::once_flag template_made_, plain_made_;
   mutable std::unique_ptr<const ChatTemplate> template_, plain_;
