@@ -73,6 +73,22 @@ Json parse_json_or_discard(std::string_view text) {
   return Json::parse(text, nullptr, false);
 }
 
+std::vector<std::string> large_integers(std::string_view text) {
+  std::vector<std::string> out;
+  constexpr size_t kMostDigits = 18;  // any integer of so many digits fits
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"')
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+    if (i >= text.size() || (text[i] != '-' && (text[i] < '0' || text[i] > '9'))) continue;
+    const std::string_view number = text.substr(i, text.find_first_not_of("+-.0123456789eE", i) - i);
+    i += number.size() - 1;
+    if (number.size() > kMostDigits && number.find_first_of(".eE") == std::string_view::npos &&
+        nlohmann::json::parse(number, nullptr, false).is_number_float())
+      out.emplace_back(number);
+  }
+  return out;
+}
+
 template <class Json>
 std::string shown(const Json& value) {
   const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);

@@ -1,11 +1,12 @@
-// Defines functions for JSON from untrusted sources. parse_json parses a text, text_in and count_in read members of
-// objects, and shown shortens a value for messages.
+// Defines functions for JSON from untrusted sources. parse_json parses a text, large_integers finds integers that do
+// not fit, text_in and count_in read members of objects, and shown shortens a value for messages.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fettle {
 
@@ -23,6 +24,10 @@ Json parse_json(std::string_view text);
 // Parses the text like parse_json, but returns nlohmann's "discarded" value where parse_json throws.
 template <class Json>
 Json parse_json_or_discard(std::string_view text);
+
+// Returns the integers of a valid JSON text that have more than 64 bits, as they are written. The functions above read
+// such an integer as a float.
+std::vector<std::string> large_integers(std::string_view text);
 
 // Returns the text in the member `key`; "" if `object` is not an object, or has no text there.
 std::string text_in(const nlohmann::json& object, const char* key);

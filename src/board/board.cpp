@@ -127,9 +127,7 @@ class BoardServer {
   }
 
  private:
-  bool has_token(const httplib::Request& request) const {
-    return same_key(request.get_header_value("Authorization"), "Bearer " + options_.token);
-  }
+  bool has_token(const httplib::Request& request) const { return has_key(request, options_.token); }
 
   // Requests that change something always need the token. If other machines can reach the server, reading /api/ needs
   // the token, too.

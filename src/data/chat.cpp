@@ -1,45 +1,21 @@
 #include "data/chat.h"
 
 #include <algorithm>
-#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "data/chat_state.h"
 #include "data/masked_tokens.h"
 #include "data/templates.h"
 #include "data/templates/turn_form.h"
 #include "data/thinking_tags.h"
-#include "jinja/template.h"
 
 namespace fettle {
 namespace {
 
 using nlohmann::ordered_json;
 
-// A text that does not occur in data. Rendered as the content of a message, it shows where the template puts the
-// content.
-constexpr std::string_view kMark = "Qz7FettleMark7zQ";
-
-struct Span {
-  size_t begin, end;  // positions in the text, in bytes
-  size_t message;
-  bool trained;
-};
-
-// Returns a few characters on either side of `at`, for a message.
-std::string excerpt(std::string_view text, size_t at) {
-  size_t first = at > 60 ? at - 60 : 0, last = std::min(text.size(), at + 60);
-  while (first > 0 && (static_cast<unsigned char>(text[first]) & 0xc0) == 0x80) --first;
-  while (last < text.size() && (static_cast<unsigned char>(text[last]) & 0xc0) == 0x80) ++last;
-  return ordered_json(std::string(text.substr(first, last - first))).dump();
-}
-
-// The tools and the template variables of a row.
-struct Given {
-  ordered_json tools, variables;
-};
-
-ordered_json message_json(const Message& message) {
+ordered_json message_json(const Message& message, const ToolCallForm& form) {
   ordered_json out = {{"role", message.role}, {"content", message.content}};
   if (message.extra_json.empty()) return out;
   const ordered_json extra = ordered_json::parse(message.extra_json);
@@ -52,234 +28,53 @@ ordered_json message_json(const Message& message) {
       out["reasoning_content"] = *found;
       break;
     }
+  if (out.contains("tool_calls")) {
+    if (message.no_content) out["content"] = nullptr;
+    form.give_to(out);
+  }
   return out;
 }
 
 }  // namespace
 
-struct ChatTemplate::State {
-  State(const Tokenizer& tokenizer, std::string name, const std::string& source, const std::string& with_tools)
-      : tokenizer(tokenizer),
-        name(std::move(name)),
-        plain_source(source),
-        tools_source(with_tools),
-        plain(source, this->name),
-        tools(with_tools, this->name + " (tool_use)") {}
+void ChatTemplate::State::add_stop(const std::string& token) {
+  const auto id = tokenizer.token_id(token);
+  if (!id || std::find(stop_ids.begin(), stop_ids.end(), *id) != stop_ids.end()) return;
+  stop_ids.push_back(*id);
+  stops.push_back(token);
+}
 
-  const Tokenizer& tokenizer;
-  std::string name, plain_source, tools_source;
-  jinja::Template plain, tools;  // `tools` renders conversations with tools
-  bool built_in = false;
-  ordered_json variables = ordered_json::object();
-  std::vector<std::string> stops;  // the texts of stop_ids
-  std::vector<int32_t> stop_ids;
-  LocalTime now;
-  mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0;
+jinja::Template::Rendered ChatTemplate::State::rendered(const ordered_json& messages, const TemplateInput& given,
+                                                        bool for_reply) const {
+  ordered_json context = variables;
+  for (const auto& [key, value] : given.variables.items()) context[key] = value;
+  context["messages"] = messages;
+  context["tools"] = given.tools;
+  context["documents"] = nullptr;
+  context["add_generation_prompt"] = for_reply;
+  const jinja::Template& with = source_for(given).with;
+  if (!given.tools.is_null() && !with.reads("tools"))
+    throw UserError(
+        "{} does not render tools; if the model's own template renders tools, leave `template` empty to use it", name);
+  return with.render(context, now);
+}
 
-  void add_stop(const std::string& token) {
-    const auto id = tokenizer.token_id(token);
-    if (!id || std::find(stop_ids.begin(), stop_ids.end(), *id) != stop_ids.end()) return;
-    stop_ids.push_back(*id);
-    stops.push_back(token);
-  }
-
-  jinja::Template::Rendered rendered(const ordered_json& messages, const Given& given, bool for_reply) const {
-    ordered_json context = variables;
-    for (const auto& [key, value] : given.variables.items()) context[key] = value;
-    context["messages"] = messages;
-    context["tools"] = given.tools;
-    context["documents"] = nullptr;
-    context["add_generation_prompt"] = for_reply;
-    const jinja::Template& with = given.tools.is_null() ? plain : tools;
-    if (!given.tools.is_null() && !with.reads("tools"))
+ordered_json ChatTemplate::State::checked_messages(const std::vector<Message>& messages,
+                                                   const TemplateInput& given) const {
+  const TemplateSource& source = source_for(given);
+  ordered_json out = ordered_json::array();
+  for (const Message& message : messages) {
+    out.push_back(message_json(message, source.calls));
+    if (out.back().contains("tool_calls") && source.text.find("tool_calls") == std::string::npos)
       throw UserError(
-          "{} does not render tools; if the model's own template renders tools, leave `template` empty to use it",
+          "{} does not render tool calls; if the model's own template renders them, leave `template` empty to use it",
           name);
-    return with.render(context, now);
-  }
-
-  ordered_json checked_messages(const std::vector<Message>& messages) const {
-    ordered_json out = ordered_json::array();
-    for (const Message& message : messages) {
-      out.push_back(message_json(message));
-      if (out.back().contains("tool_calls") && tools_source.find("tool_calls") == std::string::npos)
-        throw UserError(
-            "{} does not render tool calls; if the model's own template renders them, leave `template` empty to use it",
-            name);
-      if (built_in && message.role == "tool")
-        throw UserError(
-            "{} does not render messages of role 'tool'; leave `template` empty to use the model's own template", name);
-    }
-    return out;
-  }
-
-  // Returns the end of the first end-of-turn token at or after `at`; nullopt when there is none.
-  std::optional<size_t> first_stop(std::string_view text, size_t at) const {
-    std::optional<size_t> end;
-    for (const std::string& stop : stops)
-      if (const size_t found = text.find(stop, at); found != std::string_view::npos)
-        end = std::min(end.value_or(text.size()), found + stop.size());
-    return end;
-  }
-
-  // Returns the end of the end-of-turn token that follows `at`, perhaps after white space; `at` itself when there is
-  // none.
-  size_t after_stop(std::string_view text, size_t at) const {
-    size_t begin = at;
-    while (begin < text.size() && is_space_byte(text[begin])) ++begin;
-    for (const std::string& stop : stops)
-      if (text.substr(begin).starts_with(stop)) return begin + stop.size();
-    return at;
-  }
-
-  // Returns the end of the turn in text[begin, end). If the text ends with end-of-turn tokens and white space, the turn
-  // ends after the first of these tokens; otherwise it ends at `end`. Sets `stopped` to whether there is such a token.
-  size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
-    stopped = false;
-    for (size_t last = end;;) {
-      while (last > begin && is_space_byte(text[last - 1])) --last;
-      const auto stop = std::find_if(stops.begin(), stops.end(), [&](const std::string& one) {
-        return text.substr(begin, last - begin).ends_with(one);
-      });
-      if (stop == stops.end()) return end;
-      // A reply stops at the first of several end-of-turn tokens in a row.
-      stopped = true;
-      end = last;
-      last -= stop->size();
-    }
-  }
-
-  // Returns where the content of message `index` begins or ends in `full`. To find this, renders the conversation again
-  // with a mark before or after the content. Returns nullopt when the mark changes the rest of the text.
-  std::optional<size_t> content_edge(const ordered_json& messages, const Given& given, const std::string& full,
-                                     size_t index, bool end) const {
-    ordered_json marked = messages;
-    const std::string content = messages[index].value("content", "");
-    marked[index]["content"] = end ? content + std::string(kMark) : std::string(kMark) + content;
-    std::string text;
-    try {
-      text = rendered(marked, given, false).text;
-    } catch (const UserError&) {
-      return std::nullopt;
-    }
-    const size_t at = text.find(kMark);
-    if (at == std::string::npos || text.find(kMark, at + 1) != std::string::npos) return std::nullopt;
-    if (!end) return full.starts_with(std::string_view(text).substr(0, at)) ? std::optional(at) : std::nullopt;
-    const std::string_view rest = std::string_view(text).substr(at + kMark.size());
-    return full.ends_with(rest) ? std::optional(full.size() - rest.size()) : std::nullopt;
-  }
-
-  // Finds the assistant's turns in `full`, for a template without {% generation %} marks.
-  std::vector<Span> spans_by_prefix(const std::vector<Message>& messages, const ordered_json& json, const Given& given,
-                                    const std::string& full) const {
-    std::vector<Span> spans;
-    size_t last_turn = 0;
-    for (size_t i = 0; i < messages.size(); ++i)
-      if (messages[i].role == "assistant") last_turn = i;
-    for (size_t i = 0; i < messages.size(); ++i) {
-      if (messages[i].role != "assistant") continue;
-      ordered_json head = ordered_json::array();
-      for (size_t m = 0; m < i; ++m) head.push_back(json[m]);
-      const std::string prompt = rendered(head, given, true).text;
-      const size_t previous_end = spans.empty() ? 0 : spans.back().end;
-      size_t begin = prompt.size(), end = 0;
-      bool rewrote = false;
-      if (!full.starts_with(prompt)) {
-        const size_t common = where_they_differ(prompt, full);
-        const std::string bare = rendered(head, given, false).text;
-        if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
-          begin = common;
-          ++prompt_thinks;
-        } else if (i == last_turn && messages[i].train) {
-          throw UserError(
-              "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The "
-              "model would be trained on prompts that it never gets later. Choose a built-in template with "
-              "`template:`\n  prompt   {}\n  training {}",
-              name, excerpt(prompt, common), excerpt(full, common));
-        } else {
-          rewrote = true;
-          const auto edge = content_edge(json, given, full, i, false);
-          const std::string opening = prompt.starts_with(bare) ? prompt.substr(bare.size()) : "";
-          begin = edge.value_or(std::string::npos);
-          if (!opening.empty()) {
-            const size_t found = edge ? full.rfind(opening, *edge) : full.find(opening, previous_end);
-            if (found != std::string::npos && found >= previous_end &&
-                (!edge ||
-                 (found + opening.size() <= *edge && only_thinking(std::string_view(full).substr(
-                                                         found + opening.size(), *edge - found - opening.size())))))
-              begin = found + opening.size();
-          } else {
-            while (edge && begin > previous_end && is_space_byte(full[begin - 1])) --begin;
-          }
-        }
-      }
-      head.push_back(json[i]);
-      const std::string upto = i + 1 == messages.size() ? full : rendered(head, given, false).text;
-      if (full.starts_with(upto)) {
-        end = upto.size();
-      } else {
-        rewrote = true;
-        const auto edge = content_edge(json, given, full, i, true);
-        // Tool calls are between the content and the end-of-turn token.
-        const size_t from = edge && *edge > begin ? *edge : begin;
-        end = from < full.size() ? first_stop(full, from).value_or(edge ? from : 0) : 0;
-      }
-      if (begin == std::string::npos || begin < previous_end || end <= begin)
-        throw UserError(
-            "{}: the assistant's turn (message {}) cannot be found in the rendered conversation; choose a built-in "
-            "template with `template:`. An excerpt of this text: {}",
-            name, i + 1, excerpt(full, previous_end));
-      rewritten += rewrote;
-      spans.push_back({begin, end, i, messages[i].train});
-    }
-    return spans;
-  }
-
-  std::vector<Span> spans_by_marks(const std::vector<Message>& messages, const ordered_json& json, const Given& given,
-                                   const jinja::Template::Rendered& full) const {
-    std::vector<size_t> turns;
-    for (size_t i = 0; i < messages.size(); ++i)
-      if (messages[i].role == "assistant") turns.push_back(i);
-    std::vector<Span> spans;
-    const bool one_each = full.generated.size() == turns.size();
-    for (size_t n = 0; n < full.generated.size(); ++n) {
-      auto [begin, end] = full.generated[n];
-      const size_t turn = one_each ? turns[n] : turns.empty() ? 0 : turns.back();
-      const bool trained = one_each
-                               ? messages[turn].train
-                               : std::all_of(turns.begin(), turns.end(), [&](size_t t) { return messages[t].train; });
-      if (begin < end) spans.push_back({begin, end, turn, trained});
-    }
-    if (!one_each && std::any_of(turns.begin(), turns.end(), [&](size_t t) {
-          return !messages[t].train || !messages[t].spans.empty() || messages[t].weight != messages[turns[0]].weight;
-        }))
+    if (built_in && message.role == "tool")
       throw UserError(
-          "{} marks {} generated parts for {} assistant turns, so single turns or parts cannot be masked or weighted; "
-          "remove `train: false` and `weight` from the messages, or choose a built-in template with `template:`",
-          name, full.generated.size(), turns.size());
-    if (spans.empty() || !spans.back().trained) return spans;
-    ordered_json head = ordered_json::array();
-    for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
-    const std::string prompt = rendered(head, given, true).text;
-    const size_t common = where_they_differ(prompt, full.text);
-    if (common < prompt.size() && only_thinking(std::string_view(prompt).substr(common)))
-      ++prompt_thinks;
-    else if (common < prompt.size())
-      throw UserError(
-          "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The model "
-          "would be trained on prompts that it never gets later. Choose a built-in template with `template:`\n"
-          "  prompt   {}\n  training {}",
-          name, excerpt(prompt, common), excerpt(full.text, common));
-    return spans;
+          "{} does not render messages of role 'tool'; leave `template` empty to use the model's own template", name);
   }
-
-  void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
-  void find_stops(const std::string& source);
-  bool agrees_with(const State& other) const;
-  std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
-  void add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids, const std::vector<Message>& messages,
-                   size_t first, size_t next) const;
-};
+  return out;
+}
 
 // Returns the token ids of the parts of `text` between `cuts`. Usually these are the ids of the whole text, divided at
 // the cuts. If a token of the whole text crosses a cut, each part is tokenised alone instead, as in generation: there,
@@ -335,8 +130,8 @@ void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<in
 
 namespace {
 
-Given given_of(const std::string& tools_json, const std::string& variables) {
-  Given given;
+TemplateInput given_of(const std::string& tools_json, const std::string& variables) {
+  TemplateInput given;
   if (!tools_json.empty()) {
     given.tools = ordered_json::parse(tools_json, nullptr, false);
     if (!given.tools.is_array()) throw UserError("tools must be a JSON array, found {}", tools_json.substr(0, 80));
@@ -401,12 +196,13 @@ void ChatTemplate::State::find_stops(const std::string& source) {
   // The special token that follows a reply ends the turn. If several special tokens follow, the last of them ends the
   // turn.
   try {
-    const ordered_json probe = {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"content", kMark}}};
+    const ordered_json probe = {{{"role", "user"}, {"content", "a"}},
+                                {{"role", "assistant"}, {"content", kContentMark}}};
     const std::string text = rendered(probe, {}, false).text;
-    const size_t at = text.find(kMark);
+    const size_t at = text.find(kContentMark);
     if (at != std::string::npos) {
       std::optional<int32_t> last;
-      for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kMark.size()), false)) {
+      for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kContentMark.size()), false)) {
         if (tokenizer.is_special(id))
           last = id;
         else if (last)
@@ -423,6 +219,18 @@ void ChatTemplate::State::find_stops(const std::string& source) {
   // GLM's replies end with the token that begins the next turn.
   if (source.find("[gMASK]") != std::string::npos)
     for (const char* next : {"<|user|>", "<|observation|>"}) add_stop(next);
+}
+
+void ChatTemplate::State::find_call_forms() {
+  const ordered_json tool = {{"name", "qz7_tool"},
+                             {"description", "a"},
+                             {"parameters", {{"type", "object"}, {"properties", ordered_json::object()}}}};
+  for (auto [source, list] :
+       {std::pair{&plain, ordered_json()}, {&tools, ordered_json{{{"type", "function"}, {"function", tool}}}}})
+    if (source->text.find("tool_calls") != std::string::npos)
+      source->calls = ToolCallForm::of([&given = list, this](const ordered_json& messages) {
+        return rendered(messages, {.tools = given}, false).text;
+      });
 }
 
 // Returns whether both templates render a plain conversation to the same text.
@@ -457,11 +265,13 @@ std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTempl
     if (!token.empty() || known) state->variables[key] = token;
   if (known) {
     state->set_built_in(*known, thinking);
+    state->find_call_forms();
     return state;
   }
   if (thinking.enabled) state->variables["enable_thinking"] = *thinking.enabled;
   if (thinking.keep_old) state->variables["preserve_thinking"] = true;
   state->find_stops(source);
+  state->find_call_forms();
   return state;
 }
 
@@ -497,13 +307,15 @@ const ChatTemplate::State& ChatTemplate::state_for(const std::vector<Message>& m
 std::string ChatTemplate::prompt_text(const std::vector<Message>& messages, const std::string& tools_json,
                                       const std::string& variables) const {
   const State& state = state_for(messages, tools_json);
-  return state.rendered(state.checked_messages(messages), given_of(tools_json, variables), true).text;
+  const TemplateInput given = given_of(tools_json, variables);
+  return state.rendered(state.checked_messages(messages, given), given, true).text;
 }
 
 std::string ChatTemplate::text(const std::vector<Message>& messages, const std::string& tools_json,
                                const std::string& variables) const {
   const State& state = state_for(messages, tools_json);
-  return state.rendered(state.checked_messages(messages), given_of(tools_json, variables), false).text;
+  const TemplateInput given = given_of(tools_json, variables);
+  return state.rendered(state.checked_messages(messages, given), given, false).text;
 }
 
 std::vector<int32_t> ChatTemplate::prompt(const std::vector<Message>& messages, const std::string& tools_json,
@@ -515,14 +327,15 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
                                                       const std::string& tools_json,
                                                       const std::string& variables) const {
   const State& state = state_for(messages, tools_json);
-  const ordered_json json = state.checked_messages(messages);
-  const Given given = given_of(tools_json, variables);
+  const TemplateInput given = given_of(tools_json, variables);
+  const ordered_json json = state.checked_messages(messages, given);
   const jinja::Template::Rendered full = state.rendered(json, given, false);
   const bool marked = !full.generated.empty() && !full.generated_elsewhere;
-  std::vector<Span> spans = marked ? state.spans_by_marks(messages, json, given, full)
-                                   : state.spans_by_prefix(messages, json, given, full.text);
+  std::vector<TurnSpan> spans = marked ? state.spans_by_marks(messages, json, given, full)
+                                       : state.spans_by_prefix(messages, json, given, full.text);
+  state.want_calls(spans, messages, json, full.text);
   std::vector<size_t> cuts;
-  for (Span& span : spans) {
+  for (TurnSpan& span : spans) {
     bool stopped = false;
     span.end = state.trimmed_end(full.text, span.begin, span.end, stopped);
     if (!stopped) {
@@ -540,7 +353,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
   for (size_t n = 0; n < parts.size(); ++n) {
     if (parts[n].empty()) continue;
     if (n % 2 == 1) {
-      const Span& span = spans[n / 2];
+      const TurnSpan& span = spans[n / 2];
       const Message& message = messages[span.message];
       Piece piece{std::move(parts[n]), "assistant", span.trained, {}, message.weight};
       if (span.trained && !message.spans.empty()) {
@@ -563,7 +376,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
 }
 
 const std::string& ChatTemplate::source(bool with_tools) const {
-  return !with_tools ? state_->plain_source : (with_calls_ ? with_calls_ : state_)->tools_source;
+  return !with_tools ? state_->plain.text : (with_calls_ ? with_calls_ : state_)->tools.text;
 }
 
 const std::vector<int32_t>& ChatTemplate::stop_ids() const {

@@ -33,6 +33,8 @@ struct Message {
   // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.
   std::vector<ContentSpan> spans = {};
+  bool no_content = false;  // the row has no content or null, so `content` is ""
+  bool of_prompt = false;   // `train` is false only because the message belongs to the row's prompt
 };
 
 // How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore these

@@ -70,6 +70,15 @@ std::string content_of(const ordered_json& value, const std::string& what, std::
   return text;
 }
 
+// Parses JSON that a row has as text. Returns nlohmann's "discarded" value for a text that is not JSON.
+ordered_json parsed_text(const std::string& text, const std::string& what) {
+  ordered_json value = parse_json_or_discard<ordered_json>(text);
+  if (value.is_discarded()) return value;
+  if (const auto large = large_integers(text); !large.empty())
+    bad("{} has the integer {}, which has more than 64 bits; write it in quotes, as a string", what, large[0]);
+  return value;
+}
+
 // Returns the tools in `column` as JSON text; "" when there are none. The column has an array, or the JSON text of an
 // array.
 std::string tools_of(const ordered_json& row, const std::string& column) {
@@ -79,7 +88,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   if (tools.is_string()) {
     const auto text = tools.get<std::string>();
     if (text.find_first_not_of(" \n\t\r") == std::string::npos) return "";
-    tools = parse_json_or_discard<ordered_json>(text);
+    tools = parsed_text(text, quoted(column));
     if (tools.is_discarded()) bad("'{}' is a text, but not valid JSON", column);
   }
   if (!tools.is_array()) bad("'{}' must be an array of tools, but it is {}", column, tools.type_name());
@@ -88,41 +97,39 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   return tools.empty() ? "" : tools.dump();
 }
 
-// Returns the arguments of a call. If a row has the arguments as JSON text, parses the text: a chat template writes an
-// object as JSON itself.
-ordered_json arguments_of(ordered_json arguments) {
-  if (!arguments.is_string()) return arguments;
-  const auto text = arguments.get<std::string>();
-  if (text.find_first_not_of(" \n\t\r") == std::string::npos) return ordered_json::object();
-  ordered_json parsed = parse_json_or_discard<ordered_json>(text);
-  if (parsed.is_discarded()) bad("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
-  return parsed.is_object() ? parsed : arguments;
+// Requires that arguments in the form of text are JSON, or blank.
+void want_json_arguments(const ordered_json& arguments) {
+  if (!arguments.is_string()) return;
+  const auto& text = arguments.get_ref<const std::string&>();
+  if (text.find_first_not_of(" \n\t\r") == std::string::npos) return;
+  if (parse_json_or_discard<ordered_json>(text).is_discarded())
+    bad("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
 }
 
 // Converts the text of a function_call turn, {"name", "arguments"} or an array of these, to OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text) {
-  ordered_json calls = parse_json_or_discard<ordered_json>(text);
+  ordered_json calls = parsed_text(text, "the function call");
   if (calls.is_discarded()) bad("the function call is not valid JSON: {}", text.substr(0, 80));
   if (!calls.is_array()) calls = ordered_json::array({calls});
   ordered_json out = ordered_json::array();
   for (const auto& call : calls) {
     if (!call.is_object() || !call.contains("name"))
       bad("a function call must have name and arguments: {}", call.dump());
-    const ordered_json arguments = arguments_of(call.value("arguments", ordered_json::object()));
+    const ordered_json arguments = call.value("arguments", ordered_json::object());
+    want_json_arguments(arguments);
     out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
   }
   return ordered_json{{"tool_calls", out}}.dump();
 }
 
-void unquote_arguments(ordered_json& message) {
+void check_tool_calls(const ordered_json& message) {
   if (!message.contains("tool_calls")) return;
   if (!message["tool_calls"].is_array())
     bad("'tool_calls' must be an array, but it is {}", message["tool_calls"].type_name());
-  for (auto& call : message["tool_calls"]) {
+  for (const auto& call : message["tool_calls"]) {
     if (!call.is_object()) bad("'tool_calls' must hold objects, but one is {}", call.type_name());
-    ordered_json& function = call.contains("function") ? call["function"] : call;
-    if (function.is_object() && function.contains("arguments"))
-      function["arguments"] = arguments_of(function["arguments"]);
+    const ordered_json& function = call.contains("function") ? call["function"] : call;
+    if (function.is_object() && function.contains("arguments")) want_json_arguments(function["arguments"]);
   }
 }
 
@@ -230,13 +237,14 @@ Message openai_message(const ordered_json& given) {
   if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
     bad("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
   read_content(value, "content", kSpans, message);
+  message.no_content = !has_column(value, "content");
   read_weight(value, message);
   ordered_json extra = ordered_json::object();
   for (const auto& [key, field] : value.items())
     if (key != "role" && key != "content" && key != kSpans && !field.is_null() &&
         std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
       extra[key] = field;
-  unquote_arguments(extra);
+  check_tool_calls(extra);
   if (extra.contains("tool_calls") && extra["tool_calls"].empty()) extra.erase("tool_calls");
   if (!extra.empty()) message.extra_json = extra.dump();
   if (!value.contains("content") && !extra.contains("tool_calls"))
@@ -398,6 +406,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
     if (!value && !train) bad("'{}' is null", column);
     if (value && value->is_array()) {
       for (Message& message : openai_messages(*value, column)) {
+        message.of_prompt = message.train && !train;
         message.train = message.train && train;
         sample.messages.push_back(std::move(message));
       }
@@ -538,13 +547,17 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
 
 Sample read_sample(const ordered_json& value, const DataSource& source) {
   Sample sample = read_any(value, source);
-  if (const ordered_json* variables = find_column(value, "chat_template_kwargs")) {
-    ordered_json object = *variables;
-    if (object.is_string()) object = parse_json_or_discard<ordered_json>(object.get<std::string>());
-    if (!object.is_object()) bad("'chat_template_kwargs' must be an object, but it is {}", variables->dump());
-    sample.variables_json = object.dump();
-  }
+  sample.variables_json = read_variables(value);
   return sample;
+}
+
+std::string read_variables(const ordered_json& row) {
+  const ordered_json* variables = find_column(row, "chat_template_kwargs");
+  if (!variables) return "";
+  ordered_json object = *variables;
+  if (object.is_string()) object = parsed_text(object.get<std::string>(), "'chat_template_kwargs'");
+  if (!object.is_object()) bad("'chat_template_kwargs' must be an object, but it is {}", variables->dump());
+  return object.dump();
 }
 
 Sample without_template(Sample plain) {

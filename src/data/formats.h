@@ -39,6 +39,8 @@ struct Sample {
 // - text: text or content.
 // Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
+// Returns the row's variables for the chat template (chat_template_kwargs): a JSON object, or "". Throws BadRow.
+std::string read_variables(const nlohmann::ordered_json& row);
 
 // Returns a plain sample as kPrompted.
 Sample without_template(Sample plain);

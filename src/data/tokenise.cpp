@@ -1,22 +1,49 @@
 #include "data/tokenise.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "data/classes/class_rows.h"
 #include "data/tool_formats.h"
 
 namespace fettle {
 namespace {
 
-// Returns whether a reply that would be trained has neither text nor further fields, such as tool calls.
+bool is_blank(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+// Returns whether a message has neither text nor tool calls nor a thought.
+bool is_empty(const Message& message) {
+  if (!is_blank(message.content)) return false;
+  if (message.extra_json.empty()) return true;
+  const auto extra = nlohmann::json::parse(message.extra_json);
+  if (extra.contains("tool_calls") && !extra["tool_calls"].empty()) return false;
+  return std::ranges::all_of(std::array{"reasoning_content", "thinking", "reasoning"},
+                             [&](const char* name) { return is_blank(text_in(extra, name)); });
+}
+
 bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
   return std::any_of(messages.begin(), messages.end(), [&](const Message& message) {
     const bool trained = message.train && (!last_only || &message == &messages.back());
-    const bool blank = message.content.find_first_not_of(" \t\r\n") == std::string::npos;
-    return message.role == "assistant" && trained && blank && message.extra_json.empty();
+    return message.role == "assistant" && trained && is_empty(message);
   });
+}
+
+// Requires that the JSON that a template writes has no integer that was read as a float.
+void refuse_large_integers(const Row& row, std::vector<std::string> written, const std::vector<Message>& messages,
+                           const std::vector<Message>& rejected = {}) {
+  if (row.large_integers.empty()) return;
+  for (const auto* list : {&messages, &rejected})
+    for (const Message& message : *list) written.push_back(message.extra_json);
+  for (const std::string& integer : row.large_integers) {
+    const std::string read = nlohmann::json::parse(integer).dump();
+    if (std::ranges::any_of(written, [&](const std::string& json) { return json.find(read) != std::string::npos; }))
+      throw BadRow(fmt::format("the integer {} has more than 64 bits; write it in quotes, as a string", integer));
+  }
 }
 
 // Returns the first {{name}} in the text, or "".
@@ -67,6 +94,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
       return outcome;
     }
     Sample sample = row_reader(spec_.rows).read(row.value, source);
+    refuse_large_integers(row, {sample.tools_json, sample.variables_json}, sample.messages, sample.rejected);
     outcome.format = sample.format;
     switch (sample.kind) {
       case Sample::Kind::kChat: chat(sample, where, outcome); break;
@@ -89,6 +117,8 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
 }
 
 void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outcome) const {
+  if (spec_.train_on_prompt && sample.preference == Preference::kNone && sample.rejected.empty())
+    for (Message& message : sample.messages) message.train = message.train || message.of_prompt;
   if (has_empty_reply(sample.messages, spec_.mask_history) || has_empty_reply(sample.rejected, spec_.mask_history)) {
     outcome.dropped = "a reply is empty, so there is nothing to learn";
     outcome.empty = true;
@@ -140,6 +170,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
     throw BadRow(
         "the row has a chosen and a rejected reply, but no label; set stage: rm or dpo to train on preference pairs");
   ClassTexts texts = read_class_texts(row.value, source);
+  refuse_large_integers(row, {texts.tools_json, texts.variables_json}, texts.messages);
   Example example{.source = where, .classes = labels_->classes(row.value, source, where)};
   if (example.classes.empty() && !spec_.labels_optional) {
     const std::string column = label_column(row.value, source);
@@ -172,7 +203,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
           where);
     const ChatTemplate& chat = chat_template();
     try {
-      example.input_ids = tokenizer_.encode(chat.text(texts.messages, texts.tools_json), false);
+      example.input_ids = tokenizer_.encode(chat.text(texts.messages, texts.tools_json, texts.variables_json), false);
     } catch (const UserError& error) {
       throw BadRow(error.what());
     }
@@ -263,7 +294,7 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
 
 // Tokenises a prompt and a reply without a template. The reply ends with the tokenizer's eos_token.
 void RowTokeniser::prompted(const Sample& sample, const std::string& where, Outcome& outcome) const {
-  if (sample.reply.find_first_not_of(" \t\r\n") == std::string::npos) {
+  if (is_blank(sample.reply)) {
     outcome.dropped = "a reply is empty, so there is nothing to learn";
     outcome.empty = true;
     return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "generate/sample.h"
 
 namespace fettle {
 namespace {
@@ -54,21 +55,33 @@ void BatchDecoder::make_room(int64_t positions) {
 
 void BatchDecoder::read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter) {
   one_.reserve(longest);
-  one_.logits(first_ids, adapter);
+  if (are_broken(one_.logits(first_ids, adapter))) throw UserError("{}", kBrokenLogits);
+}
+
+// Copies the cache of one sequence into a row.
+void BatchDecoder::put(int64_t row, CacheBuffers& one, int64_t one_capacity) {
+  DeviceBuffer place = numbers(devices_, {}, {static_cast<int32_t>(row)});
+  Bindings inputs{{"row", &place}};
+  for (auto& [name, buffer] : cache_) inputs[name] = &buffer;
+  for (auto& [name, buffer] : one) inputs["one/" + name] = &buffer;
+  cache_ = run_program(compiled(joins_, {capacity_, one_capacity}, devices_,
+                                [&] { return build_join(run_, rows_, capacity_, one_capacity); }),
+                       inputs);
+}
+
+void BatchDecoder::clear(int64_t row) {
+  CacheBuffers empty = empty_cache(devices_, run_, 1, capacity_);
+  put(row, empty, capacity_);
+  lengths_[static_cast<size_t>(row)] = 0;
 }
 
 std::vector<float> BatchDecoder::join(int64_t row, std::span<const int32_t> ids, int64_t longest, int64_t adapter) {
   one_.reserve(longest);
   std::vector<float> logits = one_.logits(ids, adapter);
+  if (are_broken(logits)) return logits;
   const int64_t one_capacity = one_.capacity(adapter);
   make_room(std::max(one_capacity, longest));
-  DeviceBuffer place = numbers(devices_, {}, {static_cast<int32_t>(row)});
-  Bindings inputs{{"row", &place}};
-  for (auto& [name, buffer] : cache_) inputs[name] = &buffer;
-  for (auto& [name, buffer] : one_.cache(adapter)) inputs["one/" + name] = &buffer;
-  cache_ = run_program(compiled(joins_, {capacity_, one_capacity}, devices_,
-                                [&] { return build_join(run_, rows_, capacity_, one_capacity); }),
-                       inputs);
+  put(row, one_.cache(adapter), one_capacity);
   lengths_[static_cast<size_t>(row)] = static_cast<int32_t>(ids.size());
   adapters_[static_cast<size_t>(row)] = adapter;
   return logits;
@@ -106,6 +119,7 @@ std::vector<std::vector<float>> BatchDecoder::step(const std::vector<std::pair<i
     ++lengths_[r];
     const std::span<const float> own = all.subspan(r * vocab, vocab);
     out.emplace_back(own.begin(), own.end());
+    if (are_broken(own)) clear(row);
   }
   return out;
 }

@@ -33,19 +33,23 @@ class BatchDecoder {
     return static_cast<int64_t>(ids.size()) - one_.known(ids, adapter);
   }
   // Computes the first tokens of a prompt before join() takes the whole prompt, so that other rows can step in between.
-  // Throws the same errors as Generator::logits.
+  // Throws the same errors as Generator::logits, and UserError when the logits are broken.
   void read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Puts the sequence `ids` into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the
   // sequence's next token. Computes only the last unread(ids, adapter) tokens, because an earlier read() or join() with
   // this adapter has computed the tokens before them. `longest` is the largest length that the sequence is expected to
-  // reach; a wrong value only costs time. Throws the same errors as Generator::logits.
+  // reach; a wrong value only costs time. If the logits are broken, the row must not step. Throws the same errors as
+  // Generator::logits.
   std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Appends one token to each row in `next`, a list of (row, token). Returns the logits [vocab_size] of the rows' next
-  // tokens, in the same order. Throws DeviceError or DoesNotFit.
+  // tokens, in the same order. A row with broken logits is cleared and must not step again. Throws DeviceError or
+  // DoesNotFit.
   std::vector<std::vector<float>> step(const std::vector<std::pair<int64_t, int32_t>>& next);
 
  private:
   void make_room(int64_t positions);
+  void put(int64_t row, CacheBuffers& one, int64_t one_capacity);
+  void clear(int64_t row);
 
   Devices& devices_;
   Run run_;

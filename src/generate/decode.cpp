@@ -1,6 +1,7 @@
 #include "generate/decode.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "programs/layouts.h"
@@ -35,6 +36,10 @@ DeviceBuffer scalar(const Devices& devices, int64_t value) {
 }
 
 }  // namespace
+
+bool are_broken(std::span<const float> logits) {
+  return std::ranges::none_of(logits, [](float logit) { return std::isfinite(logit); });
+}
 
 Generator::Generator(Devices& devices, const Run& run, TrainState& state)
     : devices_(devices), run_(with_unsplit_rows(run)), state_(state) {}
@@ -133,7 +138,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
     caches_.erase(used_.front());
     used_.erase(used_.begin());
   }
-  Kept cache = std::exchange(caches_[adapter], {});  // put back only if all programs succeed
+  Kept cache = std::exchange(caches_[adapter], {});  // put back only if all programs succeed with finite values
   const auto kept = static_cast<size_t>(known(cache, ids));
   if (kept < cache.ids.size() && !goes_back(run_)) cache = {};
   cache.ids.resize(kept);
@@ -147,7 +152,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
     done += real;
   }
   const HostArray values = logits.download();
-  caches_[adapter] = std::move(cache);
+  if (!are_broken(values.as<float>())) caches_[adapter] = std::move(cache);
   return {values.as<float>().begin(), values.as<float>().end()};
 }
 

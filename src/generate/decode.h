@@ -15,6 +15,11 @@
 
 namespace fettle {
 
+// Returns whether no logit is a finite number. Then keys and values in the cache may not be finite either. Other
+// sequences must not use this cache, even where they mask it: attention multiplies a masked value by 0, and 0 times NaN
+// is NaN.
+bool are_broken(std::span<const float> logits);
+
 // Generates one sequence at a time. The tokens of a prompt are computed in pieces of 1, 16, 32, ... 512 tokens. Each
 // pair of a piece length and a cache capacity (64, 128, ... max_length() positions) has its own program, which is
 // compiled at first use.
@@ -31,8 +36,8 @@ class Generator {
 
   // Returns the f32 logits [vocab_size] of the token after `ids`. Throws UserError when `ids` is empty, has an id
   // outside of the vocabulary, or has more than max_length() ids. Throws DeviceError or DoesNotFit when a program
-  // fails; the adapter's cache is then empty. Here and below, `adapter` is the number of an adapter in
-  // Run::side_by_side.
+  // fails. If a program fails or the logits are broken, the adapter's cache is empty afterwards. Here and below,
+  // `adapter` is the number of an adapter in Run::side_by_side.
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
   // Returns how many tokens at the start of `ids` are in the cache, so that logits() need not compute them. The last

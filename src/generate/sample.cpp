@@ -19,7 +19,7 @@ std::vector<float> with_bans(std::span<const float> logits, const std::vector<in
 
 int32_t largest(const std::vector<float>& logits) {
   if (logits.empty() || std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }))
-    throw UserError("the model's logits are not numbers: its weights are broken, or too large for bf16 or f16");
+    throw UserError("{}", kBrokenLogits);
   const auto at = std::max_element(logits.begin(), logits.end());
   if (!std::isfinite(*at))
     throw UserError("the model's largest logit is {}: its weights are broken, or every token is banned", *at);

@@ -11,6 +11,10 @@
 
 namespace fettle {
 
+// The error for logits among which is NaN.
+inline constexpr const char* kBrokenLogits =
+    "the model's logits are not numbers: its weights are broken, or too large for bf16 or f16";
+
 struct SamplingOptions {
   bool do_sample = true;   // false: the token with the largest logit; among equal logits, the smallest id
   double temperature = 1;  // logits are divided by the temperature; 0: same as do_sample = false

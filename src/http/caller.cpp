@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <string_view>
+
+#include "base/text.h"
+
 namespace fettle {
 namespace {
 
@@ -29,11 +33,18 @@ bool same_key(const std::string& given, const std::string& wanted) {
   return differs == 0;
 }
 
+bool has_key(const httplib::Request& request, const std::string& key) {
+  constexpr std::string_view kScheme = "bearer ";
+  const std::string given = request.get_header_value("Authorization");
+  return lower_case(given.substr(0, kScheme.size())) == kScheme && same_key(given.substr(kScheme.size()), key);
+}
+
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request) {
   const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
   if (is_loopback(listens_at) && !is_loopback(host))
     return HttpRefusal{403, fmt::format("the Host header is '{}'; use the address 127.0.0.1 or localhost", host)};
-  if (!origin.empty() && origin != "http://" + request.get_header_value("Host"))
+  const std::string named = request.get_header_value("Host");
+  if (!origin.empty() && origin != "http://" + named && origin != "https://" + named)
     return HttpRefusal{403, fmt::format("web pages of {} may not use this server", origin)};
   return std::nullopt;
 }

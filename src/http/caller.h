@@ -23,10 +23,14 @@ bool is_loopback(const std::string& host);
 // Returns whether the keys are equal. For keys of the same length, the time does not depend on where the keys differ.
 bool same_key(const std::string& given, const std::string& wanted);
 
+// Returns whether the request has the header "Authorization: Bearer KEY" with this key. The scheme may be written in
+// upper or lower case.
+bool has_key(const httplib::Request& request, const std::string& key);
+
 // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
 // `listens_at` is the server's --host. If the server listens only on this machine, refuses a Host header that does not
-// name this machine. Always refuses an Origin header other than the server's own. Returns nullopt for all other
-// requests.
+// name this machine. Always refuses an Origin header other than the server's own; behind a proxy, this origin
+// may begin with "https". Returns nullopt for all other requests.
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
 
 // Refuses compressed bodies and bodies without a length, because the HTTP library cannot know the size of such a body

@@ -38,7 +38,11 @@ void append_key(const Value& key, std::string& out) {
   } else if (key.is_float() && !(std::fabs(key.number()) < 9e18 && std::floor(key.number()) == key.number())) {
     out += "f" + python_float(key.number());
   } else if (key.is_number()) {
-    out += fmt::format("i{}:", key.is_float() ? static_cast<int64_t>(key.number()) : key.integer());
+    out += "i" +
+           (key.is_float()  ? std::to_string(static_cast<int64_t>(key.number()))
+            : key.is_bool() ? std::to_string(key.integer())
+                            : key.str()) +
+           ":";
   } else if (key.is_none() || key.is_undefined()) {
     out += key.is_none() ? 'n' : 'u';
   } else {
@@ -303,7 +307,10 @@ Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
     case nlohmann::json::value_t::number_integer: return json.get<int64_t>();
     case nlohmann::json::value_t::number_unsigned: {
       const auto number = json.get<uint64_t>();
-      return number > INT64_MAX ? Value(static_cast<double>(number)) : Value(static_cast<int64_t>(number));
+      if (number <= INT64_MAX) return static_cast<int64_t>(number);
+      Value large;
+      large.data_ = number;
+      return large;
     }
     case nlohmann::json::value_t::number_float: return json.get<double>();
     case nlohmann::json::value_t::string: return json.get_ref<const std::string&>();
@@ -343,11 +350,17 @@ Generator& Value::generator() const {
 int64_t Value::integer() const {
   if (auto* number = std::get_if<int64_t>(&data_)) return *number;
   if (auto* flag = std::get_if<bool>(&data_)) return *flag;
+  if (is_large_int()) throw JinjaError("{} is above 9223372036854775807, so a template can only print it", str());
   throw JinjaError("expected an integer here, got {}", is_undefined() ? why_undefined() : type_name());
 }
 double Value::number() const {
   if (auto* number = std::get_if<double>(&data_)) return *number;
+  if (auto* large = std::get_if<uint64_t>(&data_)) return static_cast<double>(*large);
   return static_cast<double>(integer());
+}
+std::pair<bool, int64_t> Value::order() const {
+  if (auto* large = std::get_if<uint64_t>(&data_)) return {true, static_cast<int64_t>(*large)};
+  return {false, integer()};
 }
 const std::string& Value::why_undefined() const {
   return std::get<std::shared_ptr<const Undefined>>(data_)->why;
@@ -360,7 +373,7 @@ const Value& Value::defined() const {
 bool Value::truth() const {
   if (is_none() || is_undefined()) return false;
   if (is_float()) return number() != 0;
-  if (is_bool() || is_int()) return integer() != 0;
+  if (is_bool() || is_int()) return is_large_int() || integer() != 0;
   if (is_string()) return !string().empty();
   if (is_sequence()) return !items().empty();
   if (is_dict()) return dict().size() > 0;
@@ -386,6 +399,7 @@ std::string Value::str() const {
   if (is_undefined()) return "";
   if (is_none()) return "None";
   if (is_bool()) return truth() ? "True" : "False";
+  if (auto* large = std::get_if<uint64_t>(&data_)) return std::to_string(*large);
   if (is_int()) return std::to_string(integer());
   if (is_float()) return python_float(number());
   if (is_generator() || is_object()) return "<" + type_name() + " object>";
@@ -431,7 +445,7 @@ bool Value::same(const Value& other) const {
   Budget::step();
   if (is_number() && other.is_number()) {
     if (is_float() || other.is_float()) return number() == other.number();
-    return integer() == other.integer();
+    return order() == other.order();
   }
   if (data_.index() != other.data_.index()) return false;
   if (is_none() || is_undefined()) return true;
@@ -458,7 +472,7 @@ int Value::compare(const Value& other) const {
   Budget::step();
   if (is_number() && other.is_number()) {
     if (is_float() || other.is_float()) return number() < other.number() ? -1 : number() > other.number();
-    return integer() < other.integer() ? -1 : integer() > other.integer();
+    return order() < other.order() ? -1 : order() > other.order();
   }
   if (is_string() && other.is_string()) {
     charge_reading();

@@ -74,7 +74,9 @@ class Value {
   bool is_undefined() const { return std::holds_alternative<std::shared_ptr<const Undefined>>(data_); }
   bool is_none() const { return std::holds_alternative<None>(data_); }
   bool is_bool() const { return std::holds_alternative<bool>(data_); }
-  bool is_int() const { return std::holds_alternative<int64_t>(data_); }
+  bool is_int() const { return std::holds_alternative<int64_t>(data_) || is_large_int(); }
+  // An integer from 2^63 to 2^64 - 1, which only JSON can contain. It can be printed and compared.
+  bool is_large_int() const { return std::holds_alternative<uint64_t>(data_); }
   bool is_float() const { return std::holds_alternative<double>(data_); }
   bool is_string() const { return std::holds_alternative<String>(data_); }
   bool is_markup() const { return markup_; }
@@ -87,7 +89,8 @@ class Value {
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_sequence() const { return is_list() || is_tuple(); }
 
-  // string(), items(), dict(), integer() and number() throw JinjaError when the value has another type. For object(),
+  // string(), items(), dict(), integer() and number() throw JinjaError when the value has another type; integer() also
+  // for a large integer. For object(),
   // generator() and why_undefined(), the caller must have checked the type.
   const std::string& string() const;
   const Values& items() const;  // the items of a list or tuple
@@ -114,9 +117,10 @@ class Value {
   void charge_reading() const;                // charges the budget for reading a whole text
 
  private:
-  std::variant<None, std::shared_ptr<const Undefined>, bool, int64_t, double, String, ListPtr, Tuple, DictPtr,
+  std::variant<None, std::shared_ptr<const Undefined>, bool, int64_t, uint64_t, double, String, ListPtr, Tuple, DictPtr,
                GeneratorPtr, ObjectPtr>
       data_;
+  std::pair<bool, int64_t> order() const;  // integers have the order of these pairs
   void charge_text() const;
   void hold_all(const Values& parts);
   void hold(const Value& part);  // records that `part` is inside this value

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
 #include "base/log.h"
 #include "generate/batch_decoder.h"
 #include "generate/reply_writer.h"
@@ -219,8 +218,12 @@ void Scheduler::take_waiting() {
     if (!reading_) reading_ = next_waiting();
     if (!reading_) return;
     budget -= decoding_->unread(reading_->job);
-    if (!decoding_->read(reading_->job)) return;
-    join(*free, reading_);
+    try {
+      if (!decoding_->read(reading_->job)) return;
+      join(*free, reading_);
+    } catch (const UserError& error) {
+      fail(*reading_, error);
+    }
     reading_ = nullptr;
   }
 }
@@ -237,10 +240,14 @@ bool Scheduler::goes_on(Row& row, const std::vector<float>& logits) {
   try {
     return row.take(logits, session_.tokenizer());
   } catch (const UserError& error) {
-    warn("a reply failed: {}", error.what());
-    row.reply->end("", error.what());
+    fail(*row.reply, error);
     return false;
   }
+}
+
+void Scheduler::fail(PendingReply& reply, const UserError& error) {
+  warn("a reply failed: {}", error.what());
+  reply.end("", error.what());
 }
 
 void Scheduler::step() {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "generate/session.h"
 #include "serve/token_chances.h"
 
@@ -96,6 +97,7 @@ class Scheduler {
   void join(std::unique_ptr<Row>& row, const std::shared_ptr<PendingReply>& reply);
   void step();
   bool goes_on(Row& row, const std::vector<float>& logits);  // false when the reply ended with this token
+  static void fail(PendingReply& reply, const UserError& error);
   void fail_all(const std::string& error);
   std::shared_ptr<PendingReply> next_waiting();
 

@@ -170,8 +170,7 @@ class CompletionServer {
     if (const std::optional<HttpRefusal> refusal = refuse_caller(options_.host, request))
       throw RequestError(refusal->status, refusal->text);
     if (options_.api_key.empty() || !request.path.starts_with("/v1/")) return;
-    const std::string given = request.get_header_value("Authorization");
-    if (!same_key(given, "Bearer " + options_.api_key))
+    if (!has_key(request, options_.api_key))
       throw RequestError(401, "the API key is missing or wrong; send the header 'Authorization: Bearer KEY'", "",
                          "invalid_api_key");
   }
@@ -265,15 +264,20 @@ class CompletionServer {
       // An answer that is not streamed also has a content provider, so that write() notices when the client
       // disconnects.
       response.set_header("Cache-Control", "no-cache");
-      response.set_chunked_content_provider(asked.stream ? "text/event-stream" : "application/json",
-                                            [delivery](size_t, httplib::DataSink& sink) {
-                                              try {
-                                                return delivery->write(sink);
-                                              } catch (const std::exception& error) {
-                                                warn("a reply could not be written: {}", error.what());
-                                                return false;
-                                              }
-                                            });
+      const auto write = [delivery](size_t, httplib::DataSink& sink) {
+        try {
+          return delivery->write(sink);
+        } catch (const std::exception& error) {
+          warn("a reply could not be written: {}", error.what());
+          return false;
+        }
+      };
+      const char* type = asked.stream ? "text/event-stream" : "application/json";
+      // HTTP/1.0 has no chunks. There, the answer ends with the connection.
+      if (request.version == "HTTP/1.0")
+        response.set_content_provider(type, write);
+      else
+        response.set_chunked_content_provider(type, write);
     } catch (const RequestError& error) {
       answer_error(response, error);
     } catch (const std::exception& error) {

@@ -184,6 +184,16 @@ TEST_F(Classes, TwoTextsAndConversations) {
   EXPECT_EQ(chat.size(), 2u);
 }
 
+TEST_F(Classes, ARowGivesVariablesToItsTemplate) {
+  tokenizer = TestTokenizer{.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ style }}"}.open();
+  const Examples chat = load(
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"label\": 1}\n"
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"label\": 0, \"chat_template_kwargs\": "
+      "{\"style\": \"b\"}}\n");
+  EXPECT_EQ(text(chat[0]), "a");
+  EXPECT_EQ(text(chat[1]), "ab");
+}
+
 TEST_F(Classes, ColumnsAreNamedByDatasetInfo) {
   folder.write("rows.csv", "kind,title,body\nk1,t,b\nk2,u,c\n");
   folder.write(

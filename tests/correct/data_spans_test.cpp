@@ -83,6 +83,21 @@ TEST(Spans, BadOnesAreNamed) {
               HasSubstr("changes the content of message 2"));
 }
 
+// The template marks two parts for one reply, so it is not clear in which of them a part of the content is.
+TEST(Spans, NeedOneMarkForEachReply) {
+  const std::string two_marks =
+      "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+      "{% endgeneration %}{% generation %}</s>{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}";
+  EXPECT_EQ(trained(row_with("abc", "[]"), {}, {}, two_marks), "abc</s>");
+  EXPECT_THAT(trained(row_with("abc", R"([{"begin_offset": 0, "end_offset": 1, "train": false}])"), {}, {}, two_marks),
+              HasSubstr("marks 2 generated parts for 1 assistant turns"));
+  const std::string parts =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": [
+          {"type": "text", "text": "ab", "train": false}, {"type": "text", "text": "c"}]}]})";
+  EXPECT_THAT(trained(parts, {}, {}, two_marks), HasSubstr("single turns or parts cannot be masked"));
+}
+
 TEST(ToolFormats, AreThoseOfTheModelsOwnTemplate) {
   auto refusal = [](const std::string& name, const std::string& chat_template) {
     const Tokenizer tokenizer = TestTokenizer{.chat_template = chat_template}.open();

@@ -160,5 +160,19 @@ TEST(MessageWeights, GoIntoBatchesWithTheirTargets) {
   EXPECT_NE(Batches(both, apart).identity().digest, Batches(plain, apart).identity().digest);
 }
 
+// The replies in the prompt of a row are trained with train_on_prompt, unless their own fields say otherwise.
+TEST(MessageWeights, TrainOnPromptTrainsTheRepliesOfThePrompt) {
+  const auto row = [](const std::string& field) {
+    return R"({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")" + field +
+           R"(}, {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "b"}]})";
+  };
+  EXPECT_THAT(weights_of(row("")), ElementsAre(0, 0, 0, 0, 1, 1));
+  EXPECT_THAT(weights_of(row(""), {.train_on_prompt = true}), ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(weights_of(row(R"(, "weight": 0.5)"), {.train_on_prompt = true}), ElementsAre(1, 0.5, 0.5, 1, 1, 1));
+  for (const char* masked : {R"(, "train": false)", R"(, "weight": 0)"})
+    EXPECT_THAT(weights_of(row(masked), {.train_on_prompt = true}), ElementsAre(1, 0, 0, 1, 1, 1)) << masked;
+  EXPECT_THAT(weights_of(row(""), {.train_on_prompt = true, .mask_history = true}), ElementsAre(1, 0, 0, 1, 1, 1));
+}
+
 }  // namespace
 }  // namespace fettle

@@ -40,9 +40,23 @@ TEST(HttpCaller, RefusesOtherHostsOnThisMachine) {
   EXPECT_EQ(status("0.0.0.0", "gpu01:8090"), 200) << "other machines may use any name of this one";
 }
 
+TEST(HttpCaller, TheSchemeOfTheKeyMayBeInLowerCase) {
+  const auto has = [](const char* given) {
+    httplib::Request request;
+    request.set_header("Authorization", given);
+    return has_key(request, "aB");
+  };
+  for (const char* given : {"Bearer aB", "bearer aB", "BEARER aB"}) EXPECT_TRUE(has(given)) << given;
+  for (const char* given : {"", "aB", "Bearer", "Bearer ", "BeareraB", "Bearer ab", "Bearer AB", "Basic aB"})
+    EXPECT_FALSE(has(given)) << given;
+  EXPECT_FALSE(has_key({}, "aB"));
+}
+
 TEST(HttpCaller, RefusesOtherOrigins) {
   EXPECT_EQ(status("127.0.0.1", "127.0.0.1:8090", "http://127.0.0.1:8090"), 200);
-  for (const char* origin : {"http://evil.example", "null", "https://127.0.0.1:8090", "http://127.0.0.1:9000",
+  EXPECT_EQ(status("0.0.0.0", "gpu01", "https://gpu01"), 200) << "behind a proxy with TLS";
+  EXPECT_EQ(status("0.0.0.0", "gpu01", "https://gpu02"), 403);
+  for (const char* origin : {"http://evil.example", "null", "ftp://127.0.0.1:8090", "http://127.0.0.1:9000",
                              "http://localhost:8090", "http://127.0.0.1:8090.evil.example", "http://127.0.0.1"})
     EXPECT_EQ(status("127.0.0.1", "127.0.0.1:8090", origin), 403) << origin;
   EXPECT_EQ(status("0.0.0.0", "gpu01:8090", "http://gpu01:8090"), 200);

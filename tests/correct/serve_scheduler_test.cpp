@@ -3,10 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 
 #include "correct/generate_models.h"
+#include "generate/batch_decoder.h"
 #include "serve/requests.h"
 #include "serve/scheduler.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -190,6 +195,80 @@ TEST_F(Serving, AFailureEndsTheReplyAndTheNextOneIsWritten) {
   bad.prompt[2] = 100000;  // not in the vocabulary
   EXPECT_THAT(read_all(*scheduler.submit(bad)).error, HasSubstr("vocabulary"));
   EXPECT_EQ(read_all(*scheduler.submit(job(1))).text, greedy_text(1));
+}
+
+constexpr int32_t kBadToken = 7;
+
+// Writes the reference model llama with longer positions into `folder`. The embedding of kBadToken is NaN, so that its
+// keys and values are NaN.
+Recipe model_with_a_bad_token(const std::filesystem::path& folder) {
+  Recipe recipe = reference_recipe("llama");
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"})
+    std::filesystem::copy_file(recipe.model_name_or_path + "/" + name, folder / name);
+  auto config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
+  config["max_position_embeddings"] = 2048;
+  std::ofstream(folder / "config.json") << config;
+  std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  uint64_t head = 0;
+  file.read(reinterpret_cast<char*>(&head), sizeof head);
+  std::string text(head, ' ');
+  file.read(text.data(), static_cast<std::streamsize>(head));
+  const nlohmann::json weight = nlohmann::json::parse(text)["model.embed_tokens.weight"];
+  const std::vector<float> row(weight["shape"][1].get<size_t>(), std::numeric_limits<float>::quiet_NaN());
+  const auto bytes = static_cast<std::streamsize>(row.size() * sizeof(float));
+  file.seekp(static_cast<std::streamoff>(sizeof head + head + weight["data_offsets"][0].get<uint64_t>()) +
+             kBadToken * bytes);
+  file.write(reinterpret_cast<const char*>(row.data()), bytes);
+  recipe.model_name_or_path = folder.string();
+  recipe.kernels = {"off"};
+  return recipe;
+}
+
+// Attention without kernels multiplies masked values by 0, and 0 times NaN is NaN. So NaN in the cache would spoil
+// later replies.
+TEST(ServingBadTokens, ARequestWithValuesThatAreNotFiniteDoesNotSpoilLaterOnes) {
+  const TempFolder folder;
+  const nlohmann::json greedy = reference_of("llama")["greedy"][0];
+  const std::vector<int32_t> good = greedy["prompt"];
+  Session session(Request(model_with_a_bad_token(folder.path()), Command::kGenerate), Session::Template::kIfThere);
+  ReplyOptions options = session.options(0);
+  options.max_new_tokens = 24;
+  for (const int64_t rows : {1, 3}) {
+    Scheduler scheduler(session, {.rows = rows});
+    const auto reply_to = [&](std::vector<int32_t> prompt) {
+      return read_all(*scheduler.submit({.prompt = std::move(prompt), .options = options}));
+    };
+    for (const size_t length : {size_t{40}, size_t{1200}}) {  // the second one is read in pieces
+      std::vector<int32_t> bad = good;
+      bad.resize(length, 3);
+      bad[length / 3] = kBadToken;
+      EXPECT_THAT(reply_to(bad).error, HasSubstr("not numbers")) << rows << " rows, " << length << " tokens";
+      for (int again = 0; again < 4; ++again) {
+        const Got got = reply_to(good);
+        EXPECT_EQ(got.text, greedy["base"]["text"]) << got.error << ", " << rows << " rows, " << length << " tokens";
+      }
+    }
+  }
+}
+
+// A row whose reply itself comes to NaN leaves no NaN to the row's next reply.
+TEST(ServingBadTokens, ARowIsClearedAfterAStepThatIsNotFinite) {
+  const TempFolder folder;
+  Recipe recipe = model_with_a_bad_token(folder.path());
+  Devices devices(device_request(recipe));
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const Run run = make_run(recipe, repository.config(), "config.json", devices.count(), Purpose::kInference);
+  TrainState state = load_state(devices, run, repository, false);
+  BatchDecoder decoder(devices, run, state, 2);
+  const std::vector<int32_t> first(62, 3), second = {5, 6};
+  decoder.join(0, second, 64);
+  const std::vector<float> wanted = decoder.step({{0, 9}})[0];
+  decoder.join(0, first, 64);
+  // The row grows beyond the positions that the next prompt overwrites.
+  for (int i = 0; i < 4; ++i) decoder.step({{0, 3}});
+  EXPECT_TRUE(are_broken(decoder.step({{0, kBadToken}})[0]));
+  decoder.join(0, second, 64);
+  EXPECT_EQ(decoder.step({{0, 9}})[0], wanted);
 }
 
 }  // namespace

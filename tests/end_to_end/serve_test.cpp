@@ -125,6 +125,24 @@ TEST_F(Serve, AStreamHasTheTextOfTheWholeAnswer) {
   EXPECT_TRUE(stream.body.ends_with("data: [DONE]\n\n"));
 }
 
+// HTTP/1.0 has no chunks: there, an answer of unknown length ends with the connection.
+TEST_F(Serve, AnswersClientsOfHttp10WithoutChunks) {
+  for (const bool stream : {false, true}) {
+    const std::string body = greedy_body(0, {{"stream", stream}});
+    std::string request = http_request(server->port, "/v1/completions", body);
+    request.replace(request.find("HTTP/1.1"), 8, "HTTP/1.0");
+    const Socket socket(server->port);
+    socket.send_text(request);
+    const Answer answer = answer_of(socket.read_until(""));
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_THAT(answer.head, Not(HasSubstr("Transfer-Encoding")));
+    if (stream)
+      EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n")) << answer.body;
+    else
+      EXPECT_EQ(answer.parsed()["choices"][0]["text"], reference()[0]["base"]["text"]);
+  }
+}
+
 TEST_F(Serve, NamesItselfAndItsModel) {
   EXPECT_EQ(server->ask("/health").parsed()["status"], "ok");
   EXPECT_EQ(server->ask("/v1/models").parsed()["data"][0]["id"], "tiny");

@@ -16,7 +16,7 @@ struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
   std::vector<Message> messages;  // the conversation; empty if the row has texts instead
-  std::string tools_json;
+  std::string tools_json, variables_json;
 };
 
 // Reads the texts of a row. If the source names columns (`text` and `text_pair`, `messages`, or `prompt` and `query`),

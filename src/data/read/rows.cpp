@@ -320,6 +320,7 @@ void Row::parse() {
   if (!bad.empty()) return;
   try {
     value = parse_json<ordered_json>(text);
+    large_integers = fettle::large_integers(text);
   } catch (const UserError& error) {
     bad = fmt::format("not valid JSON: {}", error.what());
     return;

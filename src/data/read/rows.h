@@ -16,10 +16,11 @@ struct Row {
   int64_t line = 0;              // first line of the row, from 1; in Parquet and Arrow files, number of the row
   std::string text;              // JSON text for parse(); "" when `value` is set
   nlohmann::ordered_json value;  // an object with the row's values by column
-  std::string bad;               // why the row cannot be read; "" when it can be read
+  std::vector<std::string> large_integers;  // integers of more than 64 bits in the text; `value` has floats instead
+  std::string bad;                          // why the row cannot be read; "" when it can be read
 
-  // Sets `value` from `text`, or sets `bad` to the fault: not JSON, not an object, a repeated key, not UTF-8, or nested
-  // too deeply.
+  // Sets `value` and `large_integers` from `text`, or sets `bad` to the fault: not JSON, not an object, a repeated key,
+  // not UTF-8, or nested too deeply.
   void parse();
 };
 

@@ -1,0 +1,89 @@
+// Defines ChatTemplate::State: a template with its end-of-turn tokens, and how it renders messages. chat.cpp makes it
+// and encodes the texts; chat_turns.cpp finds the assistant's turns in them.
+#pragma once
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+
+#include "data/chat.h"
+#include "data/templates/tool_call_form.h"
+#include "jinja/template.h"
+
+namespace fettle {
+
+// A text that does not occur in data. Rendered as the content of a message, it shows where the template puts the
+// content.
+inline constexpr std::string_view kContentMark = "Qz7FettleMark7zQ";
+
+struct TurnSpan {
+  size_t begin, end;  // positions in the text, in bytes
+  size_t message;
+  bool trained;
+};
+
+// The tools and the template variables of a row.
+struct TemplateInput {
+  nlohmann::ordered_json tools, variables;
+};
+
+// A template, and the form in which it renders tool calls.
+struct TemplateSource {
+  std::string text;
+  jinja::Template with;
+  ToolCallForm calls = {};
+};
+
+struct ChatTemplate::State {
+  State(const Tokenizer& tokenizer, std::string name, const std::string& source, const std::string& with_tools)
+      : tokenizer(tokenizer),
+        name(std::move(name)),
+        plain{source, jinja::Template(source, this->name)},
+        tools{with_tools, jinja::Template(with_tools, this->name + " (tool_use)")} {}
+
+  const Tokenizer& tokenizer;
+  std::string name;
+  TemplateSource plain, tools;  // `tools` renders conversations with tools
+  bool built_in = false;
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  std::vector<std::string> stops;  // the texts of stop_ids
+  std::vector<int32_t> stop_ids;
+  LocalTime now;
+  mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0;
+
+  void add_stop(const std::string& token);
+  const TemplateSource& source_for(const TemplateInput& given) const { return given.tools.is_null() ? plain : tools; }
+
+  jinja::Template::Rendered rendered(const nlohmann::ordered_json& messages, const TemplateInput& given,
+                                     bool for_reply) const;
+  nlohmann::ordered_json checked_messages(const std::vector<Message>& messages, const TemplateInput& given) const;
+
+  // Returns the end of the first end-of-turn token at or after `at`; nullopt when there is none.
+  std::optional<size_t> first_stop(std::string_view text, size_t at) const;
+  // Returns the end of the end-of-turn token that follows `at`, perhaps after white space; `at` itself when there is
+  // none.
+  size_t after_stop(std::string_view text, size_t at) const;
+  // Returns the end of the turn in text[begin, end). If the text ends with end-of-turn tokens and white space, the turn
+  // ends after the first of these tokens; otherwise it ends at `end`. Sets `stopped` to whether there is such a token.
+  size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const;
+  // Returns where the content of message `index` begins or ends in `full`. To find this, renders the conversation again
+  // with a mark before or after the content. Returns nullopt when the mark changes the rest of the text.
+  std::optional<size_t> content_edge(const nlohmann::ordered_json& messages, const TemplateInput& given,
+                                     const std::string& full, size_t index, bool end) const;
+  // Finds the assistant's turns in `full`, for a template without {% generation %} marks.
+  std::vector<TurnSpan> spans_by_prefix(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
+                                        const TemplateInput& given, const std::string& full) const;
+  std::vector<TurnSpan> spans_by_marks(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
+                                       const TemplateInput& given, const jinja::Template::Rendered& full) const;
+  // Requires that each call of a trained turn is in the turn's text.
+  void want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
+                  const nlohmann::ordered_json& json, std::string_view text) const;
+  void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
+  void find_stops(const std::string& source);
+  void find_call_forms();
+  bool agrees_with(const State& other) const;
+  std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
+  void add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids, const std::vector<Message>& messages,
+                   size_t first, size_t next) const;
+};
+
+}  // namespace fettle

@@ -1,0 +1,195 @@
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/chat_state.h"
+#include "data/thinking_tags.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Returns a few characters on either side of `at`, for a message.
+std::string excerpt(std::string_view text, size_t at) {
+  size_t first = at > 60 ? at - 60 : 0, last = std::min(text.size(), at + 60);
+  while (first > 0 && (static_cast<unsigned char>(text[first]) & 0xc0) == 0x80) --first;
+  while (last < text.size() && (static_cast<unsigned char>(text[last]) & 0xc0) == 0x80) ++last;
+  return ordered_json(std::string(text.substr(first, last - first))).dump();
+}
+
+}  // namespace
+
+std::optional<size_t> ChatTemplate::State::first_stop(std::string_view text, size_t at) const {
+  std::optional<size_t> end;
+  for (const std::string& stop : stops)
+    if (const size_t found = text.find(stop, at); found != std::string_view::npos)
+      end = std::min(end.value_or(text.size()), found + stop.size());
+  return end;
+}
+
+size_t ChatTemplate::State::after_stop(std::string_view text, size_t at) const {
+  size_t begin = at;
+  while (begin < text.size() && is_space_byte(text[begin])) ++begin;
+  for (const std::string& stop : stops)
+    if (text.substr(begin).starts_with(stop)) return begin + stop.size();
+  return at;
+}
+
+size_t ChatTemplate::State::trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const {
+  stopped = false;
+  for (size_t last = end;;) {
+    while (last > begin && is_space_byte(text[last - 1])) --last;
+    const auto stop = std::find_if(stops.begin(), stops.end(), [&](const std::string& one) {
+      return text.substr(begin, last - begin).ends_with(one);
+    });
+    if (stop == stops.end()) return end;
+    // A reply stops at the first of several end-of-turn tokens in a row.
+    stopped = true;
+    end = last;
+    last -= stop->size();
+  }
+}
+
+std::optional<size_t> ChatTemplate::State::content_edge(const ordered_json& messages, const TemplateInput& given,
+                                                        const std::string& full, size_t index, bool end) const {
+  if (!messages[index]["content"].is_string()) return std::nullopt;
+  ordered_json marked = messages;
+  const auto content = messages[index]["content"].get<std::string>();
+  marked[index]["content"] = end ? content + std::string(kContentMark) : std::string(kContentMark) + content;
+  std::string text;
+  try {
+    text = rendered(marked, given, false).text;
+  } catch (const UserError&) {
+    return std::nullopt;
+  }
+  const size_t at = text.find(kContentMark);
+  if (at == std::string::npos || text.find(kContentMark, at + 1) != std::string::npos) return std::nullopt;
+  if (!end) return full.starts_with(std::string_view(text).substr(0, at)) ? std::optional(at) : std::nullopt;
+  const std::string_view rest = std::string_view(text).substr(at + kContentMark.size());
+  return full.ends_with(rest) ? std::optional(full.size() - rest.size()) : std::nullopt;
+}
+
+std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Message>& messages,
+                                                           const ordered_json& json, const TemplateInput& given,
+                                                           const std::string& full) const {
+  std::vector<TurnSpan> spans;
+  size_t last_turn = 0;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].role == "assistant") last_turn = i;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != "assistant") continue;
+    ordered_json head = ordered_json::array();
+    for (size_t m = 0; m < i; ++m) head.push_back(json[m]);
+    const std::string prompt = rendered(head, given, true).text;
+    const size_t previous_end = spans.empty() ? 0 : spans.back().end;
+    size_t begin = prompt.size(), end = 0;
+    bool rewrote = false;
+    if (!full.starts_with(prompt)) {
+      const size_t common = where_they_differ(prompt, full);
+      const std::string bare = rendered(head, given, false).text;
+      if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
+        begin = common;
+        ++prompt_thinks;
+      } else if (i == last_turn && messages[i].train) {
+        throw UserError(
+            "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The "
+            "model would be trained on prompts that it never gets later. Choose a built-in template with "
+            "`template:`\n  prompt   {}\n  training {}",
+            name, excerpt(prompt, common), excerpt(full, common));
+      } else {
+        rewrote = true;
+        const auto edge = content_edge(json, given, full, i, false);
+        const std::string opening = prompt.starts_with(bare) ? prompt.substr(bare.size()) : "";
+        begin = edge.value_or(std::string::npos);
+        if (!opening.empty()) {
+          const size_t found = edge ? full.rfind(opening, *edge) : full.find(opening, previous_end);
+          if (found != std::string::npos && found >= previous_end &&
+              (!edge ||
+               (found + opening.size() <= *edge &&
+                only_thinking(std::string_view(full).substr(found + opening.size(), *edge - found - opening.size())))))
+            begin = found + opening.size();
+        } else {
+          while (edge && begin > previous_end && is_space_byte(full[begin - 1])) --begin;
+        }
+      }
+    }
+    head.push_back(json[i]);
+    const std::string upto = i + 1 == messages.size() ? full : rendered(head, given, false).text;
+    if (full.starts_with(upto)) {
+      end = upto.size();
+    } else {
+      rewrote = true;
+      const auto edge = content_edge(json, given, full, i, true);
+      // Tool calls are between the content and the end-of-turn token.
+      const size_t from = edge && *edge > begin ? *edge : begin;
+      end = from < full.size() ? first_stop(full, from).value_or(edge ? from : 0) : 0;
+    }
+    if (begin == std::string::npos || begin < previous_end || end <= begin)
+      throw UserError(
+          "{}: the assistant's turn (message {}) cannot be found in the rendered conversation; choose a built-in "
+          "template with `template:`. An excerpt of this text: {}",
+          name, i + 1, excerpt(full, previous_end));
+    rewritten += rewrote;
+    spans.push_back({begin, end, i, messages[i].train});
+  }
+  return spans;
+}
+
+std::vector<TurnSpan> ChatTemplate::State::spans_by_marks(const std::vector<Message>& messages,
+                                                          const ordered_json& json, const TemplateInput& given,
+                                                          const jinja::Template::Rendered& full) const {
+  std::vector<size_t> turns;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].role == "assistant") turns.push_back(i);
+  std::vector<TurnSpan> spans;
+  const bool one_each = full.generated.size() == turns.size();
+  for (size_t n = 0; n < full.generated.size(); ++n) {
+    auto [begin, end] = full.generated[n];
+    const size_t turn = one_each ? turns[n] : turns.empty() ? 0 : turns.back();
+    const bool trained = one_each
+                             ? messages[turn].train
+                             : std::all_of(turns.begin(), turns.end(), [&](size_t t) { return messages[t].train; });
+    if (begin < end) spans.push_back({begin, end, turn, trained});
+  }
+  if (!one_each && std::any_of(turns.begin(), turns.end(), [&](size_t t) {
+        return !messages[t].train || !messages[t].spans.empty() || messages[t].weight != messages[turns[0]].weight;
+      }))
+    throw UserError(
+        "{} marks {} generated parts for {} assistant turns, so single turns or parts cannot be masked or weighted; "
+        "remove `train: false` and `weight` from the messages, or choose a built-in template with `template:`",
+        name, full.generated.size(), turns.size());
+  if (spans.empty() || !spans.back().trained) return spans;
+  ordered_json head = ordered_json::array();
+  for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
+  const std::string prompt = rendered(head, given, true).text;
+  const size_t common = where_they_differ(prompt, full.text);
+  if (common < prompt.size() && only_thinking(std::string_view(prompt).substr(common)))
+    ++prompt_thinks;
+  else if (common < prompt.size())
+    throw UserError(
+        "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The model "
+        "would be trained on prompts that it never gets later. Choose a built-in template with `template:`\n"
+        "  prompt   {}\n  training {}",
+        name, excerpt(prompt, common), excerpt(full.text, common));
+  return spans;
+}
+
+void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
+                                     const ordered_json& json, std::string_view text) const {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role != "assistant" || !messages[i].train || !json[i].contains("tool_calls")) continue;
+    std::string own, all;
+    for (const TurnSpan& span : spans) {
+      const std::string_view part = text.substr(span.begin, span.end - span.begin);
+      all += part;
+      if (span.message == i) own += part;
+    }
+    if (const std::string missing = missing_call(json[i], own.empty() ? all : own); !missing.empty())
+      throw UserError(
+          "{} does not write the call of '{}' in message {}, so the call would not be trained; remove the call's "
+          "message, put its text into the content, or use another template",
+          name, missing, i + 1);
+  }
+}
+
+}  // namespace fettle
