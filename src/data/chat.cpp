@@ -83,6 +83,12 @@ struct ChatTemplate::State {
     stops.push_back(token);
   }
 
+  [[noreturn]] void refuse_unrendered(std::string_view what) const {
+    throw UserError("{} does not render {}; {}", name, what,
+                    built_in ? "if the model's own template renders them, leave `template` empty to use it"
+                             : "put a chat_template.jinja that renders them into the model's folder");
+  }
+
   jinja::Template::Rendered rendered(const ordered_json& messages, const Given& given, bool for_reply) const {
     ordered_json context = variables;
     for (const auto& [key, value] : given.variables.items()) context[key] = value;
@@ -91,10 +97,7 @@ struct ChatTemplate::State {
     context["documents"] = nullptr;
     context["add_generation_prompt"] = for_reply;
     const jinja::Template& with = given.tools.is_null() ? plain : tools;
-    if (!given.tools.is_null() && !with.reads("tools"))
-      throw UserError(
-          "{} does not render tools; if the model's own template renders tools, leave `template` empty to use it",
-          name);
+    if (!given.tools.is_null() && !with.reads("tools")) refuse_unrendered("tools");
     return with.render(context, now);
   }
 
@@ -103,9 +106,7 @@ struct ChatTemplate::State {
     for (const Message& message : messages) {
       out.push_back(message_json(message));
       if (out.back().contains("tool_calls") && tools_source.find("tool_calls") == std::string::npos)
-        throw UserError(
-            "{} does not render tool calls; if the model's own template renders them, leave `template` empty to use it",
-            name);
+        refuse_unrendered("tool calls");
       if (built_in && message.role == "tool")
         throw UserError(
             "{} does not render messages of role 'tool'; leave `template` empty to use the model's own template", name);
