@@ -188,12 +188,13 @@ ordered_json data_report_json(const DataReading& reading) {
   const Datasets& data = reading.data;
   const DataSpec& spec = reading.spec;
   const Counted batches(reading);
+  const int64_t together = row_reader(spec.rows).examples_per_row;
   ordered_json mesh = ordered_json::object();
   for (const auto& [axis, size] : reading.target.mesh.axes) mesh[axis] = size;
   ordered_json out = {
       {"data", counts_json(data.report)},
-      {"train_examples", data.train.size()},
-      {"eval_examples", data.eval.size()},
+      {"train_examples", static_cast<int64_t>(data.train.size()) / together},
+      {"eval_examples", static_cast<int64_t>(data.eval.size()) / together},
       {"lengths", lengths_json(data.train)},
       {"assumed",
        {{"devices", reading.target.devices.count}, {"mesh", mesh}, {"because", reading.target.devices.reason}}},

@@ -141,6 +141,26 @@ TEST(Resume, BetweenTwoLoggingStepsTheLogIsThatOfTheUninterruptedRun) {
   EXPECT_EQ(result("cut", "eval_loss"), result("whole", "eval_loss"));
 }
 
+// An evaluation of an earlier state of the model is not reported as one of the result.
+TEST(Resume, ReportsTheStepOfAnOlderEvaluation) {
+  TempFolder folder;
+  const auto words = [&](const std::vector<std::string>& more) {
+    return with(with(train_words(folder / "out"), {"save_strategy=steps", "save_steps=2", "val_size=8"}), more);
+  };
+  const auto results = [&] { return nlohmann::json::parse(read_text(folder / "out/all_results.json")); };
+  ASSERT_EQ(run_fettle(folder, words({"eval_strategy=steps", "eval_steps=3", "max_steps=3"})).code, 0);
+  EXPECT_TRUE(results().contains("eval_loss") && !results().contains("eval_step"));
+  const double loss = results()["eval_loss"];
+  const auto longer = words({"eval_strategy=steps", "eval_steps=3", "max_steps=4", "resume_from_checkpoint=true"});
+  ASSERT_EQ(run_fettle(folder, longer).code, 0);
+  EXPECT_TRUE(results()["eval_step"] == 4 || (results()["eval_step"] == 3 && results()["eval_loss"] == loss));
+  const Outcome last = run_fettle(folder, words({"max_steps=5", "resume_from_checkpoint=true"}));
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_THAT(last.err, Not(HasSubstr("eval metrics")));
+  EXPECT_FALSE(results().contains("eval_loss"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/eval_results.json"));
+}
+
 TEST(Resume, WithoutACheckpointStartsANewRunAndReportsIt) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"resume_from_checkpoint=true"}));
@@ -166,6 +186,7 @@ TEST(Interrupt, SavesACheckpointFromWhichTheRunContinues) {
     running.send(signal);
     const Outcome stopped = running.wait();
     EXPECT_EQ(stopped.code, code) << stopped.err;
+    EXPECT_THAT(stopped.err, HasSubstr("stopping after this step, then a checkpoint is saved; Ctrl-C again ends at"));
     EXPECT_THAT(stopped.err, HasSubstr("resume_from_checkpoint"));
     const size_t done = logged_losses(folder / "out").size();
     const Outcome resumed = run_fettle(
