@@ -517,7 +517,8 @@ int run(int argc, char** argv) {
 
   RenderOptions rendered;
   CLI::App* render_command = app.add_subcommand("render", "print a conversation as a chat template renders it");
-  render_command->add_option("template", rendered.source, "a model folder, its name on the hub, a GGUF file or a Jinja file")
+  render_command
+      ->add_option("template", rendered.source, "a model folder, its name on the hub, a GGUF file or a Jinja file")
       ->required();
   render_command
       ->add_option("messages", rendered.messages,

@@ -7,8 +7,8 @@
 namespace fettle {
 
 // While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process.
-// If SIGHUP was ignored before (nohup), it stays ignored. After a signal, writes to a closed pipe do not end the process.
-// Scopes may be nested.
+// If SIGHUP was ignored before (nohup), it stays ignored. After a signal, writes to a closed pipe do not end the
+// process. Scopes may be nested.
 class InterruptScope {
  public:
   InterruptScope();
@@ -27,8 +27,8 @@ class InterruptScope {
   Handler interrupt_before_, terminate_before_, hang_up_before_;
 };
 
-// While a notice is alive, a signal that an InterruptScope records also prints the notice's text to stderr, at once. With
-// LogLevel::kQuiet, nothing is printed. Only one notice may be alive.
+// While a notice is alive, a signal that an InterruptScope records also prints the notice's text to stderr, at once.
+// With LogLevel::kQuiet, nothing is printed. Only one notice may be alive.
 class InterruptNotice {
  public:
   InterruptNotice() = default;

@@ -24,14 +24,13 @@ void check_schedule(const Recipe& recipe) {
     std::vector<std::string_view> read_by;
     std::string_view needed_by;
   };
-  const std::vector<Argument> arguments = {
-      {"min_lr", {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"}, ""},
-      {"min_lr_rate",
-       {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"},
-       recipe.min_lr ? "" : "cosine_with_min_lr"},
-      {"lr_power", {"polynomial"}, ""},
-      {"lr_num_cycles", {"cosine_with_restarts"}, ""},
-      {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
+  const std::vector<Argument> arguments = {{"min_lr", {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"}, ""},
+                                           {"min_lr_rate",
+                                            {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"},
+                                            recipe.min_lr ? "" : "cosine_with_min_lr"},
+                                           {"lr_power", {"polynomial"}, ""},
+                                           {"lr_num_cycles", {"cosine_with_restarts"}, ""},
+                                           {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
   const Recipe defaults;
   for (const Argument& argument : arguments) {
     const Key& key = *find_key(argument.key);
@@ -145,8 +144,8 @@ void name_idle_keys(const Recipe& r) {
       if (row.idle && r.set_at.contains(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
 }
 
-// val_size and eval_dataset both set the rows to evaluate on. If the command gives one and the file the other, keeps the
-// command's and prints a line. Otherwise throws UserError.
+// val_size and eval_dataset both set the rows to evaluate on. If the command gives one and the file the other, keeps
+// the command's and prints a line. Otherwise throws UserError.
 void settle_eval_rows(Recipe& recipe) {
   if (recipe.val_size == 0 || recipe.eval_dataset.empty()) return;
   const auto overrides = [&](const char* key) { return recipe.where(key).starts_with("override"); };

@@ -7,8 +7,8 @@
 
 namespace fettle {
 
-// Returns the path of a file or folder whose name is near `path`'s (nearest.h), in the same folder. Returns nullopt when
-// there is none.
+// Returns the path of a file or folder whose name is near `path`'s (nearest.h), in the same folder. Returns nullopt
+// when there is none.
 std::optional<std::string> near_path(const std::filesystem::path& path);
 
 // Returns "there is no file or folder `bse` here (did you mean `base`?)" for a name that may also be a repository on a

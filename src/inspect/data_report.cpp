@@ -152,6 +152,10 @@ std::string format_data_report(const DataReading& reading) {
     line("tokens", fmt::format("{}, {} of them trained ({})", with_commas(report.tokens),
                                with_commas(report.trained_tokens), percent(report.trained_tokens, report.tokens)));
   }
+  int64_t of_roles = 0;
+  for (const auto& [role, count] : report.tokens_by_role) of_roles += count;
+  if (!spec.labels && of_roles != report.tokens)
+    line("by role", "of all rows that were read, also of those to evaluate or left out later");
   for (const auto& [role, count] : report.tokens_by_role) {
     if (spec.labels) break;
     const auto trained = report.trained_by_role.find(role);

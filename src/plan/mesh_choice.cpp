@@ -248,7 +248,8 @@ std::string format_choice(const MeshChoice& choice, const Machine& machine) {
   }
   if (choice.taken().plan && choice.taken().plan->run.remat_auto)
     text +=
-        "this table is for gradient_checkpointing: full; with auto, a run chooses its policy for the mesh that is taken\n";
+        "this table is for gradient_checkpointing: full; with auto, a run chooses its policy for the mesh that is "
+        "taken\n";
   return text;
 }
 

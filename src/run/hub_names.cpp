@@ -80,9 +80,8 @@ ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelReposi
       repo->revision = revision;
     }
     const HubSettings settings = hub_settings(recipe);
-    const fs::path folder = fetched(name, [&] {
-      return adapter ? fetch_adapter(settings, *repo) : fetch_model(settings, *repo, weights);
-    });
+    const fs::path folder =
+        fetched(name, [&] { return adapter ? fetch_adapter(settings, *repo) : fetch_model(settings, *repo, weights); });
     models.names[folder.string()] = repo->id;
     name = folder.string();
   };

@@ -66,9 +66,9 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   for (const char* name :
        {"generation_config.json", "tokenizer.json", "special_tokens_map.json", "vocab.json", "merges.txt",
         "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "tokenizer.model",
-        "qwen.tiktoken", "chat_template.jinja", "tokenization_x.py", "make_tokenizer.py",
-        "model.safetensors", "model.safetensors.index.json", "trainer_state.json", "README.md",
-        "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.txt"})
+        "qwen.tiktoken", "chat_template.jinja", "tokenization_x.py", "make_tokenizer.py", "model.safetensors",
+        "model.safetensors.index.json", "trainer_state.json", "README.md", "additional_chat_templates/rag.jinja",
+        "additional_chat_templates/notes.txt"})
     write_text(from / name, name);
   const std::string config =
       R"({"auto_map": {"AutoModel": "someone/x--modeling_x.Model", "AutoConfig": [null, "gone.C"]}})";

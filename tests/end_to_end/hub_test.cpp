@@ -77,11 +77,14 @@ TEST_F(HubCommands, AMisspeltFolderIsSuggested) {
   const auto said = [&](const std::string& name) {
     return run({"data", "model_name_or_path=" + name, "dataset=org/rows", "output_dir=out"}).err;
   };
-  EXPECT_THAT(said("modles"), AllOf(HasSubstr("error: there is no file or folder `modles` here (did you mean `models`?); "
-                                              "as a name on the hub: 'modles' is neither"),
-                                    Not(HasSubstr("`models/base`"))));
-  EXPECT_THAT(said("models/bse"), HasSubstr("there is no file or folder `models/bse` here (did you mean `models/base`?)"));
-  EXPECT_THAT(said("some-name"), HasSubstr("error: there is no file or folder `some-name` here; as a name on the hub: "));
+  EXPECT_THAT(said("modles"),
+              AllOf(HasSubstr("error: there is no file or folder `modles` here (did you mean `models`?); "
+                              "as a name on the hub: 'modles' is neither"),
+                    Not(HasSubstr("`models/base`"))));
+  EXPECT_THAT(said("models/bse"),
+              HasSubstr("there is no file or folder `models/bse` here (did you mean `models/base`?)"));
+  EXPECT_THAT(said("some-name"),
+              HasSubstr("error: there is no file or folder `some-name` here; as a name on the hub: "));
   EXPECT_THAT(said("org/none"), Not(HasSubstr("there is no file or folder")));
   write_text(folder / "chats.jsonl", "");
   const Outcome rows = run({"data", "model_name_or_path=org/llama", "dataset=./chat.jsonl", "output_dir=out"});

@@ -10,8 +10,8 @@ namespace fettle {
 namespace {
 
 using nlohmann::json;
-using testing::ElementsAreArray;
 using testing::ContainsRegex;
+using testing::ElementsAreArray;
 using testing::HasSubstr;
 
 std::string pairs_text(int count) {

@@ -45,7 +45,8 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
 
 TEST_F(PreferenceErrors, RowsThatAreNotRated) {
   spec.rows = RowKind::kRatedReplies;
-  expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing; the row has prompt, completion; the column must be true for a good reply");
+  expect(R"({"prompt": "q", "completion": "a"})",
+         "the column 'label' is missing; the row has prompt, completion; the column must be true for a good reply");
   expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})",
          "'label' must be true or false, but it is \"maybe\"");
   expect(R"({"text": "q", "label": true})", "this stage needs a prompt and a reply");

@@ -31,10 +31,9 @@ bool is_unpacked(const fs::path& folder) {
 
 bool has_other_weights(const fs::path& folder) {
   return is_unpacked(folder) ||
-         std::ranges::any_of(
-             std::initializer_list<const char*>{"model.safetensors", "model.safetensors.index.json",
-                                                "pytorch_model.bin", "pytorch_model.bin.index.json"},
-             [&](const char* name) { return fs::exists(folder / name); });
+         std::ranges::any_of(std::initializer_list<const char*>{"model.safetensors", "model.safetensors.index.json",
+                                                                "pytorch_model.bin", "pytorch_model.bin.index.json"},
+                             [&](const char* name) { return fs::exists(folder / name); });
 }
 
 std::vector<fs::path> gguf_models_in(const fs::path& folder) {

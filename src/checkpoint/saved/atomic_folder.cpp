@@ -122,7 +122,8 @@ AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing
                     target_.string());
   if (is_mount_point(target_))
     throw UserError(
-        "the folder {} is a mount point (a volume), which cannot be replaced as a whole; choose a folder inside it, such "
+        "the folder {} is a mount point (a volume), which cannot be replaced as a whole; choose a folder inside it, "
+        "such "
         "as {}",
         target_.string(), (target_ / "model").string());
   fs::create_directories(target_.parent_path(), code);
