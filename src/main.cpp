@@ -165,7 +165,8 @@ class Renderer {
  public:
   explicit Renderer(const RenderOptions& options) : options_(options) {
     const bool remote = !std::filesystem::exists(options.source) && options.source.find('/') != std::string::npos;
-    const std::string source = remote ? local_tokenizer(options.source) : options.source;
+    const bool model = remote || std::filesystem::is_directory(options.source) || options.source.ends_with(".gguf");
+    const std::string source = model ? local_tokenizer(options.source) : options.source;
     if (std::filesystem::is_directory(source)) {
       config_ = TokenizerConfig::read(source);
     } else {
@@ -505,7 +506,7 @@ int run(int argc, char** argv) {
 
   TokenizeOptions text;
   CLI::App* tokenize_command = app.add_subcommand("tokenize", "print the token ids of each line of a file");
-  tokenize_command->add_option("model", text.model, "model folder, or its name on the hub")->required();
+  tokenize_command->add_option("model", text.model, "model folder, its name on the hub, or a GGUF file")->required();
   tokenize_command->add_option("file", text.file, "text file")->required();
   tokenize_command->add_flag("--jsonl", text.jsonl, "each line is a JSON string (with --decode: print JSON strings)");
   tokenize_command->add_flag("--no-special", text.no_special,
@@ -516,7 +517,9 @@ int run(int argc, char** argv) {
 
   RenderOptions rendered;
   CLI::App* render_command = app.add_subcommand("render", "print a conversation as a chat template renders it");
-  render_command->add_option("template", rendered.source, "a model folder or a Jinja file")->required();
+  render_command
+      ->add_option("template", rendered.source, "a model folder, its name on the hub, a GGUF file or a Jinja file")
+      ->required();
   render_command
       ->add_option("messages", rendered.messages,
                    "JSON: {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": true, ...}")

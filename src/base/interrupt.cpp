@@ -1,20 +1,40 @@
 #include "base/interrupt.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace fettle {
 namespace {
 
 volatile std::sig_atomic_t caught = 0;
 std::atomic<int> scopes = 0;
+std::atomic<const char*> notice = nullptr;  // the text to print on a signal; null: none
+std::atomic<bool> on_terminal = false;
+static_assert(std::atomic<const char*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
+void put(const char* text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+// A signal handler, so it may only call functions that POSIX lists as async-signal-safe.
 void remember(int signal) {
+  const int error = errno;
   caught = signal;
-  if (signal == SIGHUP) std::signal(SIGPIPE, SIG_IGN);  // readers of our output may have ended too
+  std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C and a hang-up also end the readers of our output
   std::signal(signal, SIG_DFL);
+  if (const char* text = notice; text != nullptr) {
+    if (on_terminal) put("\r\033[K");  // removes the progress line
+    put(text);
+    put("\n");
+  }
+  errno = error;
 }
 
 }  // namespace
@@ -41,6 +61,15 @@ InterruptScope::~InterruptScope() {
 
 int InterruptScope::signal() {
   return caught;
+}
+
+InterruptNotice::~InterruptNotice() {
+  notice = nullptr;
+}
+
+void InterruptNotice::set(const char* text) {
+  on_terminal = stderr_is_terminal();
+  notice = log_level() == LogLevel::kQuiet ? nullptr : text;
 }
 
 void InterruptScope::check(std::string_view doing) {

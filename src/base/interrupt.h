@@ -1,5 +1,5 @@
 // Defines InterruptScope, which catches SIGINT, SIGTERM and SIGHUP, so that training can finish its step, save a
-// checkpoint and stop.
+// checkpoint and stop. Also defines InterruptNotice, which answers the signal at once.
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@
 namespace fettle {
 
 // While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process.
-// If SIGHUP was ignored before (nohup), it stays ignored. After SIGHUP, writes to a closed pipe do not end the process.
-// Scopes may be nested.
+// If SIGHUP was ignored before (nohup), it stays ignored. After a signal, writes to a closed pipe do not end the
+// process. Scopes may be nested.
 class InterruptScope {
  public:
   InterruptScope();
@@ -25,6 +25,17 @@ class InterruptScope {
  private:
   using Handler = void (*)(int);
   Handler interrupt_before_, terminate_before_, hang_up_before_;
+};
+
+// While a notice is alive, a signal that an InterruptScope records also prints the notice's text to stderr, at once.
+// With LogLevel::kQuiet, nothing is printed. Only one notice may be alive.
+class InterruptNotice {
+ public:
+  InterruptNotice() = default;
+  InterruptNotice(const InterruptNotice&) = delete;
+  ~InterruptNotice();
+  // `text` must be a literal: the signal handler may still read an earlier text.
+  void set(const char* text);
 };
 
 }  // namespace fettle

@@ -22,7 +22,11 @@ bool is_tokenizer_file(const std::string& name) {
 }
 
 bool is_model_file(const std::string& name) {
-  return is_tokenizer_file(name) || name == "config.json" || name == "generation_config.json";
+  static const std::set<std::string> kNames{"config.json", "generation_config.json",
+                                            // how Transformers prepares images, sound and videos for the model
+                                            "preprocessor_config.json", "processor_config.json",
+                                            "video_preprocessor_config.json"};
+  return is_tokenizer_file(name) || kNames.count(name) != 0;
 }
 
 }  // namespace fettle

@@ -10,7 +10,8 @@ inline constexpr const char* kChatTemplates = "additional_chat_templates";
 
 // Returns true for tokenizer.json, tokenizer_config.json, special_tokens_map.json, vocabularies, chat templates, ...
 bool is_tokenizer_file(const std::string& name);
-// Returns true for tokenizer files, config.json and generation_config.json.
+// Returns true for tokenizer files, config.json, generation_config.json and the configs of processors of images, sound
+// and videos.
 bool is_model_file(const std::string& name);
 
 }  // namespace fettle

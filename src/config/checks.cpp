@@ -144,9 +144,28 @@ void name_idle_keys(const Recipe& r) {
       if (row.idle && r.set_at.contains(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
 }
 
+// val_size and eval_dataset both set the rows to evaluate on. If the command gives one and the file the other, keeps
+// the command's and prints a line. Otherwise throws UserError.
+void settle_eval_rows(Recipe& recipe) {
+  if (recipe.val_size == 0 || recipe.eval_dataset.empty()) return;
+  const auto overrides = [&](const char* key) { return recipe.where(key).starts_with("override"); };
+  const bool rows = overrides("eval_dataset");
+  if (rows == overrides("val_size"))
+    throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
+                    recipe.where("val_size"));
+  const char *kept = rows ? "eval_dataset" : "val_size", *other = rows ? "val_size" : "eval_dataset";
+  info("{}: the command gives {}, so {} does not count", recipe.where(other), kept, other);
+  if (rows)
+    recipe.val_size = 0;
+  else
+    recipe.eval_dataset.clear();
+  recipe.set_at.erase(other);
+}
+
 }  // namespace
 
-void check_combinations(const Recipe& recipe) {
+void check_combinations(Recipe& recipe) {
+  settle_eval_rows(recipe);
   if (recipe.bf16 && recipe.fp16) {
     throw UserError("{} and {}: only one of bf16 and fp16 can be true", recipe.where("bf16"), recipe.where("fp16"));
   }
@@ -199,10 +218,6 @@ void check_combinations(const Recipe& recipe) {
         "{}: load_best_model_at_end reads a checkpoint's state, but save_only_model saves no state; remove one of the "
         "two keys",
         recipe.where("load_best_model_at_end"));
-  if (recipe.val_size > 0 && !recipe.eval_dataset.empty()) {
-    throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
-                    recipe.where("val_size"));
-  }
   if (!recipe.interleave_probs.empty() && recipe.mix_strategy == "concat") {
     throw UserError(
         "{}: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat; remove the "

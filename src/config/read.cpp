@@ -394,6 +394,13 @@ YAML::Node override_value(const std::string& name, const std::string& text, cons
   }
 }
 
+// Only a text may be empty. For other keys, an empty word is more likely an unset variable of the shell.
+void refuse_empty(const std::string& name, const std::string& where) {
+  const Key* key = find_key(name);
+  if (!key || std::holds_alternative<std::string Recipe::*>(key->member)) return;
+  throw UserError("{}: the value is empty; write {}=null for the default", where, name);
+}
+
 }  // namespace
 
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
@@ -409,6 +416,7 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
     std::string name = item.substr(0, sign);
     name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
     if (const Key* key = find_key(name); key && key->secret) where = fmt::format("override '{}=...'", name);
+    if (sign + 1 == item.size()) refuse_empty(name, where);
     words.emplace_back(name, GivenValue{override_value(name, item.substr(sign + 1), where), where});
     all[name] = words.back().second.node;
   }

@@ -44,6 +44,12 @@ void ChatTemplate::State::add_stop(const std::string& token) {
   stops.push_back(token);
 }
 
+void ChatTemplate::State::refuse_unrendered(std::string_view what) const {
+  throw UserError("{} does not render {}; {}", name, what,
+                  built_in ? "if the model's own template renders them, leave `template` empty to use it"
+                           : "put a chat_template.jinja that renders them into the model's folder");
+}
+
 jinja::Template::Rendered ChatTemplate::State::rendered(const ordered_json& messages, const TemplateInput& given,
                                                         bool for_reply) const {
   ordered_json context = variables;
@@ -53,9 +59,7 @@ jinja::Template::Rendered ChatTemplate::State::rendered(const ordered_json& mess
   context["documents"] = nullptr;
   context["add_generation_prompt"] = for_reply;
   const jinja::Template& with = source_for(given).with;
-  if (!given.tools.is_null() && !with.reads("tools"))
-    throw UserError(
-        "{} does not render tools; if the model's own template renders tools, leave `template` empty to use it", name);
+  if (!given.tools.is_null() && !with.reads("tools")) refuse_unrendered("tools");
   return with.render(context, now);
 }
 
@@ -66,9 +70,7 @@ ordered_json ChatTemplate::State::checked_messages(const std::vector<Message>& m
   for (const Message& message : messages) {
     out.push_back(message_json(message, source.calls));
     if (out.back().contains("tool_calls") && source.text.find("tool_calls") == std::string::npos)
-      throw UserError(
-          "{} does not render tool calls; if the model's own template renders them, leave `template` empty to use it",
-          name);
+      refuse_unrendered("tool calls");
     if (built_in && message.role == "tool")
       throw UserError(
           "{} does not render messages of role 'tool'; leave `template` empty to use the model's own template", name);

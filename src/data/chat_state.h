@@ -53,6 +53,7 @@ struct ChatTemplate::State {
   void add_stop(const std::string& token);
   const TemplateSource& source_for(const TemplateInput& given) const { return given.tools.is_null() ? plain : tools; }
 
+  [[noreturn]] void refuse_unrendered(std::string_view what) const;  // throws UserError
   jinja::Template::Rendered rendered(const nlohmann::ordered_json& messages, const TemplateInput& given,
                                      bool for_reply) const;
   nlohmann::ordered_json checked_messages(const std::vector<Message>& messages, const TemplateInput& given) const;

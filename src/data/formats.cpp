@@ -17,6 +17,10 @@ template <typename... Args>
   throw BadRow(fmt::format(format, std::forward<Args>(args)...));
 }
 
+[[noreturn]] void bad_column(const ordered_json& row, const std::string& column) {
+  throw BadRow(missing_column(row, column));
+}
+
 std::string quoted(const std::string& column) {
   return "'" + column + "'";
 }
@@ -323,7 +327,7 @@ Sample sharegpt(const ordered_json& row, const DataSource& source, const std::st
 Sample openai(const ordered_json& row, const DataSource& source, const std::string& column) {
   Sample sample{.format = "openai"};
   const ordered_json* list = find_column(row, column);
-  if (!list) bad("the column '{}' is missing", column);
+  if (!list) bad_column(row, column);
   sample.messages = openai_messages(*list, column);
   const std::string system = text_column(row, source.column("system", "system"));
   const bool has_own = !sample.messages.empty() &&  // a system turn takes precedence over the system column
@@ -338,11 +342,11 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   const bool mapped = !source.columns.empty();
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
   const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
-  if (!prompt.empty() && !row.contains(prompt)) bad("the column '{}' is missing", prompt);
+  if (!prompt.empty() && !row.contains(prompt)) bad_column(row, prompt);
   if (response.empty() && !prompt.empty())  // the entry names only the column `prompt`, so the rows are texts
     return {.kind = Sample::Kind::kText, .text = text_column(row, prompt), .format = "text"};
   Sample sample{.format = "alpaca"};
-  if (!row.contains(response)) bad("the column '{}' is missing", response);
+  if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});
   const std::string history = column("history", "history");
@@ -372,8 +376,8 @@ Sample plain_prompt(const ordered_json& row, const DataSource& source) {
   const std::string instruction = source.column("prompt", "instruction"),
                     response = source.column("response", "output");
   const std::string system = source.column("system", "system");
-  if (!row.contains(instruction)) bad("the column '{}' is missing", instruction);
-  if (!row.contains(response)) bad("the column '{}' is missing", response);
+  if (!row.contains(instruction)) bad_column(row, instruction);
+  if (!row.contains(response)) bad_column(row, response);
   const std::string user = text_column(row, instruction), input = text_column(row, source.column("query", "input"));
   if (user.empty() && input.empty()) bad("the row has no prompt: '{}' is empty", instruction);
   Sample sample{.kind = Sample::Kind::kPrompted, .format = source.prompt ? "custom prompt" : "alpaca"};
@@ -514,7 +518,7 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   if (source.formatting == "alpaca_prompt") return plain_prompt(value, source);
   if (source.formatting == "text") {
     const std::string column = source.column("text", "text");
-    if (!value.contains(column)) bad("the column '{}' is missing", column);
+    if (!value.contains(column)) bad_column(value, column);
     return {.kind = Sample::Kind::kText, .text = text_column(value, column), .continues = true, .format = "text"};
   }
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);

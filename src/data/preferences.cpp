@@ -55,10 +55,10 @@ bool is_whole(const ordered_json& reply, const ordered_json& row) {
 
 // Reads the row as if the reply in `column` were its only reply.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
-  if (!has_column(row, column)) throw BadRow(fmt::format("the column '{}' is missing", column));
+  if (!has_column(row, column)) throw BadRow(missing_column(row, column));
   const ordered_json& reply = row[column];
   if (const std::string turns = turns_column(row, source); !turns.empty()) {
-    if (!has_column(row, turns)) throw BadRow(fmt::format("the column '{}' is missing", turns));
+    if (!has_column(row, turns)) throw BadRow(missing_column(row, turns));
     ordered_json one = row;
     one[turns] = with_reply(row[turns], reply, source);
     return read_sample(one, source);
@@ -184,8 +184,7 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
 Sample read_rated(const ordered_json& row, const DataSource& source) {
   const std::string column = rating_column(row, source);
   if (!has_column(row, column))
-    throw BadRow(
-        fmt::format("the column '{}' is missing; it must be true for a good reply and false for a bad one", column));
+    throw BadRow(missing_column(row, column) + "; the column must be true for a good reply and false for a bad one");
   Sample sample = read_sample(row, source);
   want_chat(sample);
   sample.preference = is_good(row[column], column) ? Preference::kChosen : Preference::kRejected;

@@ -75,15 +75,18 @@ std::map<std::string, double> in_percent(std::map<std::string, double> figures) 
 }
 
 std::string format_eval(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& models) {
-  size_t widest = 4;
+  size_t widest = 4, widest_figure = 15;
   for (const EvalSet& set : sets) widest = std::max(widest, set.name.size());
-  std::string out = fmt::format("{:<{}}  {:<15}", "set", widest, "figure");
+  for (const Measured& measured : models.front().sets)
+    for (const auto& [name, value] : measured.figures) widest_figure = std::max(widest_figure, name.size());
+  std::string out = fmt::format("{:<{}}  {:<{}}", "set", widest, "figure", widest_figure);
   for (const EvalColumn& model : models) out += fmt::format("{:>12}", model.name);
   out += models.size() > 1 ? fmt::format("{:>12}\n", "change") : "\n";
   for (size_t s = 0; s < sets.size(); ++s) {
     bool first = true;
     for (const Figure& figure : figures_of(models.front().sets[s])) {
-      out += fmt::format("{:<{}}  {:<15}", std::exchange(first, false) ? sets[s].name : "", widest, figure.name);
+      out += fmt::format("{:<{}}  {:<{}}", std::exchange(first, false) ? sets[s].name : "", widest, figure.name,
+                         widest_figure);
       for (const EvalColumn& model : models)
         out += fmt::format("{:>12}", number(figure, model.sets[s].figures.at(figure.name)));
       if (models.size() > 1) {

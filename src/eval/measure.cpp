@@ -36,7 +36,8 @@ Measured stage_figures(const EvalSet& set, Devices& devices, OpenModel& model) {
   const Evaluation found = held_out.run(model.state);
   Measured out{.figures = found.figures, .items = found.samples, .classes = held_out.classes()};
   out.figures["loss"] = found.loss;
-  if (model.run.stage->head == Head::kTokens)
+  // A stage with metrics of its own compares replies; perplexity and token accuracy mean nothing for it.
+  if (model.run.stage->head == Head::kTokens && found.figures.empty())
     out.figures.insert({{"perplexity", found.perplexity}, {"token_accuracy", found.accuracy}});
   if (out.classes) {
     out.items = static_cast<int64_t>(set.rows.size());

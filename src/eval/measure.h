@@ -24,7 +24,7 @@ struct EvalSet {
 
 struct Measured {
   // Metrics by name; shares are in percent.
-  // - kRows: the stage's metrics, such as loss, perplexity and token_accuracy.
+  // - kRows: loss, and the stage's metrics; for tokens without such metrics, perplexity and token_accuracy.
   // - kChoice: accuracy; accuracy_norm, for which log-probabilities are divided by the choice's length in characters.
   // - kLetters: accuracy.
   // - kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.

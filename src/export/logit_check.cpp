@@ -233,18 +233,23 @@ std::optional<CodedLogits> LogitReference::check_coded(const std::filesystem::pa
     return out;
   }
   if (!std::isfinite(out.error)) throw UserError("{}: the written model gives logits that are not finite", type);
+  if (const auto warning = coded_warning(type, out.error)) warn("{}", *warning);
+  return out;
+}
+
+std::optional<std::string> coded_warning(const std::string& type, double error) {
   const double usual = type == "Q8_0"           ? 0.05
                        : type == "Q6_K"         ? 0.15
                        : type.starts_with("Q5") ? 0.3
                        : type.starts_with("Q3") ? 1
                        : type.starts_with("Q2") ? 1.5
                                                 : 0.6;
-  if (out.error > usual)
-    warn(
-        "{}: its logits differ from the model's by {:.0f}% of their standard deviation, more than usual for this type "
-        "({:.0f}%); a type with more bits gives a smaller difference",
-        type, 100 * out.error, 100 * usual);
-  return out;
+  const auto tenths = [](double share) { return std::round(1000 * share); };  // what the message shows
+  if (tenths(error) <= tenths(usual)) return std::nullopt;
+  return fmt::format(
+      "{}: its logits differ from the model's by {:.1f}% of their standard deviation, more than usual for this type "
+      "({:.0f}%); a type with more bits gives a smaller difference",
+      type, 100 * error, 100 * usual);
 }
 
 }  // namespace fettle

@@ -39,6 +39,11 @@ struct CodedLogits {
   double difference = 0, scale = 0, agreement = 0, error = 0;
 };
 
+// Returns a warning when `error` (CodedLogits::error) is above the usual value of the type: 0.05 for Q8_0, 0.15 for
+// Q6_K, 0.3 for 5 bits, 0.6 for 4 bits and for export_quantization, 1 for 3 bits, 1.5 for 2 bits. Compares tenths of a
+// percent, which the warning shows.
+std::optional<std::string> coded_warning(const std::string& type, double error);
+
 // The logits of the request's base, with the adapters when there are any. Keeps references to the devices and the
 // request.
 class LogitReference {
@@ -49,9 +54,7 @@ class LogitReference {
   // Compares the logits of the model in `folder` with the logits of this object. `type` is the type of the model's GGUF
   // file, or the value of export_quantization. Returns nullopt, with a warning, when a forward pass does not fit a
   // device. For F32, F16 and BF16, throws InternalError when the logits differ by more than rounding explains, and
-  // UserError when rounding removes most of an adapter's effect. For quantised types, warns when CodedLogits::error is
-  // above the usual value of the type: 0.05 for Q8_0, 0.15 for Q6_K, 0.3 for 5 bits, 0.6 for 4 bits and for
-  // export_quantization, 1 for 3 bits, 1.5 for 2 bits.
+  // UserError when rounding removes most of an adapter's effect. For quantised types, prints coded_warning().
   std::optional<CodedLogits> check_coded(const std::filesystem::path& folder, const std::string& type) const;
 
  private:

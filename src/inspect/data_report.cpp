@@ -152,6 +152,10 @@ std::string format_data_report(const DataReading& reading) {
     line("tokens", fmt::format("{}, {} of them trained ({})", with_commas(report.tokens),
                                with_commas(report.trained_tokens), percent(report.trained_tokens, report.tokens)));
   }
+  int64_t of_roles = 0;
+  for (const auto& [role, count] : report.tokens_by_role) of_roles += count;
+  if (!spec.labels && of_roles != report.tokens)
+    line("by role", "of all rows that were read, also of those to evaluate or left out later");
   for (const auto& [role, count] : report.tokens_by_role) {
     if (spec.labels) break;
     const auto trained = report.trained_by_role.find(role);
@@ -188,12 +192,13 @@ ordered_json data_report_json(const DataReading& reading) {
   const Datasets& data = reading.data;
   const DataSpec& spec = reading.spec;
   const Counted batches(reading);
+  const int64_t together = row_reader(spec.rows).examples_per_row;
   ordered_json mesh = ordered_json::object();
   for (const auto& [axis, size] : reading.target.mesh.axes) mesh[axis] = size;
   ordered_json out = {
       {"data", counts_json(data.report)},
-      {"train_examples", data.train.size()},
-      {"eval_examples", data.eval.size()},
+      {"train_examples", static_cast<int64_t>(data.train.size()) / together},
+      {"eval_examples", static_cast<int64_t>(data.eval.size()) / together},
       {"lengths", lengths_json(data.train)},
       {"assumed",
        {{"devices", reading.target.devices.count}, {"mesh", mesh}, {"because", reading.target.devices.reason}}},

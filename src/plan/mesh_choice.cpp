@@ -246,6 +246,10 @@ std::string format_choice(const MeshChoice& choice, const Machine& machine) {
     if (fits(c) && c.plan->timeline) text += fmt::format("; limited by {}", c.plan->limited_by());
     text += "\n";
   }
+  if (choice.taken().plan && choice.taken().plan->run.remat_auto)
+    text +=
+        "this table is for gradient_checkpointing: full; with auto, a run chooses its policy for the mesh that is "
+        "taken\n";
   return text;
 }
 

@@ -61,6 +61,7 @@ std::string format_progress(const ProgressView& view) {
   if (view.loss) add(fmt::format("loss {:.4f}", *view.loss));
   if (view.learning_rate) add(fmt::format("lr {:.3g}", *view.learning_rate));
   if (view.grad_norm) add(fmt::format("grad {:.3g}", *view.grad_norm));
+  for (const auto& [name, value] : view.figures) add(fmt::format("{} {:.3g}", name, value));
   if (view.tokens_per_second)
     add(*view.tokens_per_second < 100 ? fmt::format("{:.1f} tokens/s", *view.tokens_per_second)
                                       : with_commas(std::llround(*view.tokens_per_second)) + " tokens/s");
@@ -126,6 +127,7 @@ ProgressView Progress::view() const {
                     .loss = latest_.loss,
                     .learning_rate = latest_.learning_rate,
                     .grad_norm = latest_.grad_norm,
+                    .figures = latest_.figures,
                     .tokens_per_second = tokens_per_second(),
                     .share = share(),
                     .memory_bytes = options_.memory_bytes,

@@ -20,6 +20,7 @@ namespace fettle {
 struct ProgressView {
   int64_t step = 0, total_steps = 0;
   std::optional<double> epoch, loss, learning_rate, grad_norm;
+  std::map<std::string, double> figures;  // further figures of the step, such as rewards/margins
   std::optional<double> tokens_per_second;
   std::optional<double> share;                 // FLOP/s reached, as a share of the peak FLOP/s, 0..1
   int64_t memory_bytes = 0, memory_limit = 0;  // per device; 0 = not known
@@ -41,6 +42,7 @@ struct ProgressOptions {
 struct StepReport {
   int64_t step = 0;  // steps done, including this one
   double epoch = 0, loss = 0, learning_rate = 0, grad_norm = 0;
+  std::map<std::string, double> figures = {};  // further figures to show
   int64_t real_tokens = 0;
   double flops = 0;  // floating-point operations of the step over all devices; 0 = not known
   bool warm = true;  // false: the step compiled a program and is not timed

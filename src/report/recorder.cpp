@@ -8,6 +8,7 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
+#include "data/row_readers.h"
 #include "report/best_evaluation.h"
 #include "report/plot.h"
 
@@ -42,11 +43,19 @@ TrackedRun tracked_run(const Run& run, const RunRecord& record) {
           .config = nlohmann::json::parse(run.output.changed_keys)};
 }
 
-std::map<std::string, double> last_evaluation(const TrainerState& state) {
-  std::map<std::string, double> last;
+LogRecord last_evaluation(const TrainerState& state) {
+  LogRecord last;
   for (const LogRecord& record : state.log_history)
-    if (record.values.contains("eval_loss")) last = record.values;
+    if (record.values.contains("eval_loss")) last = record;
   return last;
+}
+
+// Returns the metrics of a step that its progress line shows: how well the model tells good replies from bad ones.
+std::map<std::string, double> shown_figures(const std::map<std::string, double>& metrics) {
+  std::map<std::string, double> out;
+  for (const char* name : {"rewards/accuracies", "rewards/margins", "accuracy", "margin"})
+    if (const auto found = metrics.find(name); found != metrics.end()) out.insert(*found);
+  return out;
 }
 
 }  // namespace
@@ -60,7 +69,7 @@ Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOption
       writes_(writes),
       progress_(shown),
       trackers_(writes ? run.output.report_to : decltype(run.output.report_to){}, tracked_run(run, record_)),
-      last_evaluation_(last_evaluation(record_.trainer)) {
+      last_evaluation_(length.eval_every > 0 ? last_evaluation(record_.trainer) : LogRecord{}) {
   if (writes_) cut_progress_after(folder_ / "trainer_log.jsonl", record_.trainer.global_step);
   note_best();
 }
@@ -99,6 +108,7 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
                          .loss = outcome.loss,
                          .learning_rate = rate,
                          .grad_norm = outcome.grad_norm,
+                         .figures = shown_figures(outcome.metrics),
                          .real_tokens = batch.real_tokens,
                          .flops = flops,
                          .warm = warm});
@@ -150,7 +160,7 @@ void Recorder::overflow(int64_t step, double loss_scale) {
 }
 
 void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
-  last_evaluation_ = evaluation.metrics();
+  last_evaluation_ = {.step = step, .values = evaluation.metrics()};
   if (evaluation.figures.empty()) {
     info("eval at step {}: loss {:.4f}, perplexity {:.3f}, token accuracy {:.1f}%", step, evaluation.loss,
          evaluation.perplexity, 100 * evaluation.accuracy);
@@ -159,17 +169,24 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
     for (const auto& [name, value] : evaluation.figures) text += fmt::format(", {} {:.4g}", name, value);
     info("eval at step {}: loss {:.4f}{}", step, evaluation.loss, text);
   }
-  log({.values = last_evaluation_}, {.current_steps = step,
-                                     .total_steps = length_.total_steps,
-                                     .eval_loss = evaluation.loss,
-                                     .epoch = record_.trainer.epoch,
-                                     .elapsed_seconds = progress_.elapsed_seconds(),
-                                     .remaining_seconds = progress_.seconds_left()});
+  log({.values = last_evaluation_.values}, {.current_steps = step,
+                                            .total_steps = length_.total_steps,
+                                            .eval_loss = evaluation.loss,
+                                            .epoch = record_.trainer.epoch,
+                                            .elapsed_seconds = progress_.elapsed_seconds(),
+                                            .remaining_seconds = progress_.seconds_left()});
   note_best();
 }
 
 void Recorder::result_evaluation(const Evaluation& evaluation) {
-  last_evaluation_ = evaluation.metrics();
+  last_evaluation_ = {.step = record_.trainer.global_step, .values = evaluation.metrics()};
+}
+
+std::map<std::string, double> Recorder::evaluation_results() const {
+  std::map<std::string, double> out = last_evaluation_.values;
+  if (!out.empty() && last_evaluation_.step != record_.trainer.global_step)
+    out["eval_step"] = static_cast<double>(last_evaluation_.step);
+  return out;
 }
 
 void Recorder::note_best() {
@@ -204,7 +221,7 @@ void Recorder::write(const std::filesystem::path& folder) {
   seconds_ = progress_.elapsed_seconds();
   write_trainer_state(folder / "trainer_state.json", record_.trainer);
   write_results(folder, "train", results());
-  if (!last_evaluation_.empty()) write_results(folder, "eval", last_evaluation_);
+  if (const auto figures = evaluation_results(); !figures.empty()) write_results(folder, "eval", figures);
   if (run_.output.plot_loss)
     write_loss_plot(folder / "training_loss",
                     loss_curves(record_.trainer.log_history, "training loss of " + folder_.filename().string()));
@@ -215,7 +232,7 @@ void Recorder::finish() {
   if (!unwritten_.empty())
     warn("trainer_log.jsonl lacks its last {} lines; trainer_state.json has them", unwritten_.size());
   info("{}", format_metrics("train", results()));
-  if (!last_evaluation_.empty()) info("{}", format_metrics("eval", last_evaluation_));
+  if (const auto figures = evaluation_results(); !figures.empty()) info("{}", format_metrics("eval", figures));
   trackers_.log(record_.trainer.global_step, results());
   trackers_.finish();
 }
@@ -234,7 +251,7 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
   if (!run.batch.skip_rows.empty()) info("data: skip_rows leaves out {}", fmt::join(run.batch.skip_rows, ", "));
   info("batches: {}", format_batches(batches, " an epoch"));
   const int64_t accumulation = run.batch.micro_batches;
-  info("{}", format_banner({.examples = batches.examples(),
+  info("{}", format_banner({.examples = batches.examples() / row_reader(run.data.rows).examples_per_row,
                             .epochs = length.epoch(length.total_steps),
                             .batch_per_device = run.rows_per_device,
                             .total_batch = run.rows_per_micro_batch() * accumulation,

@@ -48,6 +48,8 @@ class Recorder {
 
  private:
   std::map<std::string, double> results() const;
+  // Returns the metrics of the last evaluation, and `eval_step` if further steps followed it. Empty when there is none.
+  std::map<std::string, double> evaluation_results() const;
   std::map<std::string, double> memory_figures() const;
   void note_best();
   void log(LogRecord record, ProgressRecord line);
@@ -61,12 +63,14 @@ class Recorder {
   Progress progress_;
   Trackers trackers_;
   std::function<int64_t()> device_memory_;
-  std::vector<ProgressRecord> unwritten_;          // lines that could not be written yet
-  int64_t not_better_ = 0;                         // BestEvaluation::not_better
-  int64_t steps_here_ = 0;                         // steps that this process did
-  double save_stall_ = 0;                          // seconds that training waited for checkpoints
-  double seconds_ = 0;                             // runtime of this process when write() was called
-  std::map<std::string, double> last_evaluation_;  // metrics of the last evaluation; empty: no evaluation yet
+  std::vector<ProgressRecord> unwritten_;  // lines that could not be written yet
+  int64_t not_better_ = 0;                 // BestEvaluation::not_better
+  int64_t steps_here_ = 0;                 // steps that this process did
+  double save_stall_ = 0;                  // seconds that training waited for checkpoints
+  double seconds_ = 0;                     // runtime of this process when write() was called
+  // The last evaluation, also of the part of the run before it was resumed. Empty when there is none, and when this run
+  // evaluates nothing: an older evaluation then measured another state of the model.
+  LogRecord last_evaluation_;
 };
 
 // Prints the notes of the data report and the start banner.

@@ -2,8 +2,10 @@
 
 #include <filesystem>
 
+#include "base/error.h"
 #include "checkpoint/fetch/fetch_model.h"
 #include "checkpoint/gguf/gguf_folder.h"
+#include "config/near_path.h"
 #include "config/recipe.h"
 #include "data/read/dataset_info.h"
 #include "hub/repo_name.h"
@@ -19,6 +21,19 @@ std::optional<RepoName> remote_name(const std::string& text) {
   std::error_code ignored;
   if (text.empty() || fs::exists(fs::symlink_status(text, ignored))) return std::nullopt;
   return read_repo_name(RepoKind::kModel, text);
+}
+
+// Calls `fetch`, which looks for the model `name` on a hub. If it fails, the message first says that there is no such
+// file or folder, because the name may be a misspelt path.
+template <typename Fetch>
+fs::path fetched(const std::string& name, const Fetch& fetch) {
+  try {
+    return fetch();
+  } catch (const UserError& error) {
+    const std::string missing = missing_path(name);
+    if (missing.empty()) throw;
+    throw UserError("{}; as a name on the hub: {}", missing, error.what());
+  }
 }
 
 }  // namespace
@@ -65,7 +80,8 @@ ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelReposi
       repo->revision = revision;
     }
     const HubSettings settings = hub_settings(recipe);
-    const fs::path folder = adapter ? fetch_adapter(settings, *repo) : fetch_model(settings, *repo, weights);
+    const fs::path folder =
+        fetched(name, [&] { return adapter ? fetch_adapter(settings, *repo) : fetch_model(settings, *repo, weights); });
     models.names[folder.string()] = repo->id;
     name = folder.string();
   };

@@ -47,6 +47,11 @@ DeviceRequest shared_by(const Processes& processes, DeviceRequest devices) {
 
 int train(const Request& request, const Processes& processes, RunFile& run_file) {
   Phases phases;
+  InterruptNotice notice;
+  const auto on_interrupt = [&](const char* text) {
+    if (processes.first()) notice.set(text);
+  };
+  on_interrupt("stopping before the first step; Ctrl-C again ends at once");
   // Checks the recipe against the model and the devices, before any weight is read.
   const ModelRepository& repository = request.repository();
   require_same_start(processes, request);
@@ -161,6 +166,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
 
   StepProfile profile(devices, run.output, state.step, length.total_steps, processes.rank());
   BatchPrefetcher prefetcher(batches, own_lines(devices, run));
+  on_interrupt("stopping after this step, then a checkpoint is saved; Ctrl-C again ends at once without saving");
   while (state.step < length.total_steps && !recorder.ends_early()) {
     if (const int signal = processes.stop_before(state.step); signal != 0) return stop(signal);
     recorder.start_step();
@@ -193,6 +199,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
     if (signal != 0) return stop(signal);
   }
 
+  on_interrupt("training has ended and the result is being written; Ctrl-C again ends at once without it");
   processes.enter("saving a checkpoint");
   checkpoints.settle();
   processes.enter("writing the result");

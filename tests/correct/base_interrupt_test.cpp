@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 
 #include "base/interrupt.h"
+#include "base/log.h"
 
 namespace fettle {
 namespace {
@@ -44,6 +47,40 @@ TEST(Interrupt, AHangUpIsRecordedUnlessItIsIgnored) {
     EXPECT_EQ(InterruptScope::signal(), 0);
   }
   EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
+}
+
+TEST(Interrupt, ANoticeIsPrintedAtOnce) {
+  const InterruptScope scope;
+  testing::internal::CaptureStderr();
+  {
+    InterruptNotice notice;
+    notice.set("earlier");
+    notice.set("stopping");
+    std::raise(SIGINT);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "stopping\n");
+    set_log_level(LogLevel::kQuiet);
+    notice.set("quiet");
+    testing::internal::CaptureStderr();
+    std::raise(SIGTERM);
+    set_log_level(LogLevel::kInfo);
+  }
+  std::raise(SIGHUP);  // the notice is gone
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+// Ctrl-C also ends `tee` in `fettle train | tee log`, but the run must still save its checkpoint.
+TEST(Interrupt, AClosedPipeDoesNotEndTheProcess) {
+  EXPECT_EXIT(
+      {
+        const InterruptScope scope;
+        int ends[2];
+        if (pipe(ends) != 0 || close(ends[0]) != 0 || dup2(ends[1], STDERR_FILENO) < 0) std::exit(1);
+        InterruptNotice notice;
+        notice.set("stopping");
+        std::raise(SIGINT);
+        std::exit(7);
+      },
+      testing::ExitedWithCode(7), "");
 }
 
 TEST(Interrupt, NewScopeHasNoSignal) {

@@ -1,5 +1,6 @@
 // Tests GGUF files that llama.cpp wrote (tests/reference/gguf_files.py). They have the tensors, values and tokens of
 // the models from which they were made.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -151,6 +152,28 @@ TEST(GgufFolder, IsKeptUntilTheFileChanges) {
   const std::filesystem::path second = unpacked(folder / "a.gguf");
   EXPECT_NE(second, first);
   EXPECT_EQ(ModelRepository::open(second).config()["model_type"], "qwen3");
+}
+
+TEST(GgufFolder, AFileOfAnyNameIsFound) {
+  const TempFolder folder;
+  std::filesystem::copy(kGgufFiles / "models/llama.gguf", folder / "model.gguf");
+  ASSERT_EQ(find_gguf(folder.path()), folder / "model.gguf");
+  EXPECT_EQ(find_gguf(unpacked(folder / "model.gguf")), std::nullopt);  // a folder that Fettle made
+}
+
+TEST(GgufFolder, TakesTheChatTemplateBesideTheOnlyModel) {
+  const TempFolder folder;
+  std::filesystem::copy(kGgufFiles / "models/llama.gguf", folder / "a.gguf");
+  const std::optional<std::string> own = Tokenizer::open(unpacked(folder / "a.gguf")).chat_template();
+  for (const char* text : {"{{ 1 }}", "{{ 2 }}"}) {
+    write_text(folder / "chat_template.jinja", text);
+    EXPECT_EQ(Tokenizer::open(unpacked(folder / "a.gguf")).chat_template(), text);
+  }
+  write_text(folder / "b.gguf", "");  // the template may belong to this model
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Tokenizer::open(unpacked(folder / "a.gguf")).chat_template(), own);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("chat_template.jinja is not used, because its folder has several GGUF models"));
 }
 
 TEST(GgufFolder, IsKeptUntilALaterPartChanges) {

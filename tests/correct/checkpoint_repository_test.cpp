@@ -65,9 +65,10 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   const fs::path from = folder / "from", to = folder / "to", both = folder / "both";
   for (const char* name :
        {"generation_config.json", "tokenizer.json", "special_tokens_map.json", "vocab.json", "merges.txt",
-        "tokenizer.model", "qwen.tiktoken", "chat_template.jinja", "tokenization_x.py", "make_tokenizer.py",
-        "model.safetensors", "model.safetensors.index.json", "trainer_state.json", "README.md",
-        "additional_chat_templates/rag.jinja", "additional_chat_templates/notes.txt"})
+        "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "tokenizer.model",
+        "qwen.tiktoken", "chat_template.jinja", "tokenization_x.py", "make_tokenizer.py", "model.safetensors",
+        "model.safetensors.index.json", "trainer_state.json", "README.md", "additional_chat_templates/rag.jinja",
+        "additional_chat_templates/notes.txt"})
     write_text(from / name, name);
   const std::string config =
       R"({"auto_map": {"AutoModel": "someone/x--modeling_x.Model", "AutoConfig": [null, "gone.C"]}})";
@@ -84,8 +85,10 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
                                    "tokenizer.model", "tokenizer_config.json", "vocab.json"));
   copy_model_files(from, both);
   copy_model_files(from, both);  // copies the files onto themselves
-  EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 4);
+  EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 7);
   EXPECT_EQ(read_text(both / "generation_config.json"), "generation_config.json");
+  for (const char* name : {"preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"})
+    EXPECT_TRUE(fs::exists(both / name)) << name;
   EXPECT_TRUE(fs::exists(both / "modeling_x.py"));
   EXPECT_TRUE(fs::exists(both / "layers_x.py")) << "imported by modeling_x";
   EXPECT_FALSE(fs::exists(both / "make_tokenizer.py"));

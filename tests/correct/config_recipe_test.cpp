@@ -475,5 +475,17 @@ TEST(RequireKeys, PassesWhenAllAreThere) {
   EXPECT_NO_THROW(require_keys(recipe, {"model_name_or_path", "dataset"}, "train"));
 }
 
+// `fettle eval tune.yaml eval_dataset=held.jsonl` works although tune.yaml has val_size.
+TEST_F(RecipeFile, TheCommandChoosesTheRowsToEvaluateOn) {
+  const Recipe rows = read("val_size: 10\n", {"eval_dataset=held.jsonl"});
+  EXPECT_EQ(rows.val_size, 0);
+  EXPECT_EQ(rows.eval_dataset, std::vector<std::string>{"held.jsonl"});
+  EXPECT_EQ(messages_, path_.string() + ":1: the command gives eval_dataset, so val_size does not count\n");
+  const Recipe share = read("seed: 1\neval_dataset: held.jsonl\n", {"val_size=0.1"});
+  EXPECT_EQ(share.val_size, 0.1);
+  EXPECT_TRUE(share.eval_dataset.empty());
+  EXPECT_EQ(messages_, path_.string() + ":2: the command gives val_size, so eval_dataset does not count\n");
+}
+
 }  // namespace
 }  // namespace fettle

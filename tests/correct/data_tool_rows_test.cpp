@@ -136,7 +136,8 @@ TEST(ToolRows, APromptAsTheEntryDescribesIt) {
   source.columns.clear();
   EXPECT_EQ(rendered(R"({"instruction": "Add", "input": "2", "output": "4", "system": "S:"})", source, tokenizer),
             "S:Add 2 [[4</s>]]");
-  EXPECT_EQ(rendered(R"({"q": "Add", "output": "4"})", source, tokenizer), "the column 'instruction' is missing");
+  EXPECT_EQ(rendered(R"({"q": "Add", "output": "4"})", source, tokenizer),
+            "the column 'instruction' is missing; the row has q, output");
 }
 
 TEST(ToolRows, TheSystemMessageIsLeftOutIfTheEntrySaysSo) {

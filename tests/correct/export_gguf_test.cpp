@@ -17,6 +17,7 @@
 #include "checkpoint/model_files.h"
 #include "config/recipe.h"
 #include "export/export.h"
+#include "export/logit_check.h"
 #include "gguf_reference.h"
 #include "models/model.h"
 #include "tokenizer/tokenizer.h"
@@ -27,6 +28,13 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
+
+TEST(CodedWarning, ShowsThatTheErrorIsAboveTheUsualValue) {
+  EXPECT_EQ(coded_warning("Q8_0", 0.05), std::nullopt);
+  EXPECT_EQ(coded_warning("Q8_0", 0.0504), std::nullopt);
+  EXPECT_THAT(coded_warning("Q8_0", 0.0506).value_or(""),
+              HasSubstr("by 5.1% of their standard deviation, more than usual for this type (5%)"));
+}
 
 struct OpenedFile {
   MappedFile map;
@@ -248,6 +256,7 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   EXPECT_EQ(read_file(folder / "out/Modelfile"),
             "# ollama create NAME -f Modelfile\n"
             "FROM ./out-Q8_0.gguf\n"
+            "# This TEMPLATE writes no tools; the model's chat template (tokenizer.chat_template) does.\n"
             "TEMPLATE \"\"\"{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}{{ if .Prompt }}"
             "<|im_start|>user\n{{ .Prompt }}<|im_end|>\n{{ end }}<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"
             "\"\"\"\n"

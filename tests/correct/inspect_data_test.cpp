@@ -58,6 +58,13 @@ TEST_F(Report, CountsWhatIsTrained) {
   expect_has(report, "rows.jsonl:2: an earlier row has the same tokens");
 }
 
+TEST_F(Report, SaysWhenTheRolesCountMoreRows) {
+  const std::string line = "by role     of all rows that were read, also of those to evaluate or left out later\n";
+  EXPECT_EQ(text({}).find(line), std::string::npos);
+  recipe.val_size = 1;
+  expect_has(text({}), line);
+}
+
 TEST_F(Report, ShowsRowsWithTrainedSpans) {
   expect_has(text({.rows = 1}), "q⏎\n⟦a\\x1b[2J</s>⟧");
   expect_has(text({.colour = true, .rows = 1}), "q⏎\n\x1b[1;32ma\\x1b[2J</s>\x1b[0m");

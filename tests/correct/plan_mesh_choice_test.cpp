@@ -73,7 +73,8 @@ TEST(ChooseMesh, TakesACompiledMeshAndListsTheOthers) {
   EXPECT_TRUE(taken.variant.mesh.has_value());
   EXPECT_EQ(taken.plan->rows, 8);
   for (size_t i = 1; i < choice.candidates.size(); ++i) EXPECT_NE(choice.candidates[i].verdict, "taken");
-  EXPECT_THAT(format_choice(choice, machine), HasSubstr(taken.text));
+  EXPECT_THAT(format_choice(choice, machine),
+              testing::AllOf(HasSubstr(taken.text), HasSubstr("this table is for gradient_checkpointing: full;")));
 }
 
 TEST(ChooseMesh, SaysWhenNothingDivides) {

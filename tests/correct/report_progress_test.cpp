@@ -30,6 +30,14 @@ TEST(FormatProgress, ShowsAllValues) {
             "1.9 GB of 23.4 GB | 0:08:12 left");
 }
 
+TEST(FormatProgress, ShowsRewards) {
+  EXPECT_EQ(format_progress({.step = 7,
+                             .total_steps = 12,
+                             .grad_norm = 0.5,
+                             .figures = {{"rewards/accuracies", 0.75}, {"rewards/margins", 0.01234}}}),
+            "step 7/12 (58%) | grad 0.5 | rewards/accuracies 0.75 | rewards/margins 0.0123");
+}
+
 TEST(FormatProgress, UnknownValuesAreLeftOut) {
   EXPECT_EQ(format_progress({.step = 1, .total_steps = 3, .loss = 2.0}), "step 1/3 (33%) | loss 2.0000");
   EXPECT_EQ(format_progress({.step = 0, .total_steps = 0}), "step 0/0");

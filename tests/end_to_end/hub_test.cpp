@@ -72,6 +72,25 @@ TEST_F(HubCommands, DownloadPrintsTheFolder) {
   EXPECT_THAT(rows.out, HasSubstr("datasets--org--rows/snapshots/"));
 }
 
+TEST_F(HubCommands, AMisspeltFolderIsSuggested) {
+  fs::create_directories(folder / "models/base");
+  const auto said = [&](const std::string& name) {
+    return run({"data", "model_name_or_path=" + name, "dataset=org/rows", "output_dir=out"}).err;
+  };
+  EXPECT_THAT(said("modles"),
+              AllOf(HasSubstr("error: there is no file or folder `modles` here (did you mean `models`?); "
+                              "as a name on the hub: 'modles' is neither"),
+                    Not(HasSubstr("`models/base`"))));
+  EXPECT_THAT(said("models/bse"),
+              HasSubstr("there is no file or folder `models/bse` here (did you mean `models/base`?)"));
+  EXPECT_THAT(said("some-name"),
+              HasSubstr("error: there is no file or folder `some-name` here; as a name on the hub: "));
+  EXPECT_THAT(said("org/none"), Not(HasSubstr("there is no file or folder")));
+  write_text(folder / "chats.jsonl", "");
+  const Outcome rows = run({"data", "model_name_or_path=org/llama", "dataset=./chat.jsonl", "output_dir=out"});
+  EXPECT_THAT(rows.err, HasSubstr("(did you mean './chats.jsonl'?)"));
+}
+
 // Runs the program with its standard error on a terminal, and returns what it writes there.
 std::string on_a_terminal(const std::vector<std::string>& words) {
   winsize window{.ws_row = 24, .ws_col = 120, .ws_xpixel = 0, .ws_ypixel = 0};

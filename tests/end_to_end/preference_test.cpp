@@ -10,6 +10,7 @@ namespace fettle {
 namespace {
 
 using nlohmann::json;
+using testing::ContainsRegex;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 
@@ -65,6 +66,9 @@ TEST(Preferences, AreLoggedAsTrlLogsThem) {
   for (const char* name : {"eval_loss", "eval_rewards/margins", "eval_rewards/accuracies"})
     EXPECT_TRUE(results.contains(name)) << name;
   EXPECT_FALSE(results.contains("eval_perplexity"));
+  EXPECT_THAT(run.err, HasSubstr("Num examples = 12\n")) << "pairs, not replies";
+  EXPECT_EQ(json::parse(read_text(folder / "out/fettle_run.json"))["data"]["train_examples"], 12);
+  EXPECT_THAT(run.err, ContainsRegex("step 3/.*grad [0-9.e-]+ \\| rewards/accuracies [0-9.]+ \\| rewards/margins"));
 }
 
 TEST(Preferences, ResumeIsBitIdentical) {

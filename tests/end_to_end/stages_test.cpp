@@ -80,6 +80,8 @@ TEST_P(StageRuns, EvalFindsTheSameFigures) {
     EXPECT_NEAR(value.get<double>(), wanted["eval_" + name].get<double>(), 1e-5) << name;
   }
   EXPECT_EQ(figures.contains("rewards/chosen"), wanted.contains("eval_rewards/chosen"));
+  for (const char* name : {"perplexity", "token_accuracy"})
+    EXPECT_EQ(figures.contains(name), wanted.contains("eval_perplexity")) << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, StageRuns, testing::ValuesIn(stages()),

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "environment.h"
 #include "paths.h"
 #include "run_fettle.h"
 
@@ -92,6 +93,17 @@ TEST_F(TextCommands, RenderTakesAModelFolder) {
   EXPECT_EQ(run({"render", kLlama3, tools}).out, "tools: [1]");
   EXPECT_EQ(run({"render", kLlama3, talk, "--name", "tool_use"}).out, "tools: None");
   EXPECT_THAT(run({"render", kLlama3, talk, "--name", "rag"}).err, HasSubstr("default, tool_use"));
+}
+
+TEST_F(TextCommands, RenderTakesAGgufModel) {
+  const Environment cache("FETTLE_CACHE", (folder / "cache").string());
+  write_text(folder / "model/chat_template.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
+  std::filesystem::copy(source_folder() / "tests/reference/gguf/models/llama.gguf", folder / "model/x.gguf");
+  const std::string talk = file("talk.json", R"({"messages": [{"role": "user", "content": "Hi"}]})");
+  for (const std::string& name : {(folder / "model").string(), (folder / "model/x.gguf").string()}) {
+    const Outcome text = run({"render", name, talk});
+    EXPECT_EQ(text.out, "<user>Hi") << text.err;
+  }
 }
 
 TEST_F(TextCommands, RenderOfAFileNamesLineAndReason) {

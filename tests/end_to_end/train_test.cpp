@@ -11,6 +11,7 @@ namespace {
 
 using testing::ElementsAreArray;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Train, WritesTheFilesThatPeftAndTheTrainerWrite) {
   TempFolder folder;
@@ -141,6 +142,32 @@ TEST(Resume, BetweenTwoLoggingStepsTheLogIsThatOfTheUninterruptedRun) {
   EXPECT_EQ(result("cut", "eval_loss"), result("whole", "eval_loss"));
 }
 
+// An evaluation of an earlier state of the model is not reported as one of the result.
+TEST(Resume, ReportsTheStepOfAnOlderEvaluation) {
+  TempFolder folder;
+  const auto run = [&](const std::vector<std::string>& more) {
+    return run_fettle(folder, with(with(train_words(folder / "out"), {"save_strategy=steps", "save_steps=1",
+                                                                      "val_size=8", "resume_from_checkpoint=true"}),
+                                   more));
+  };
+  const auto results = [&] { return nlohmann::json::parse(read_text(folder / "out/all_results.json")); };
+  ASSERT_EQ(run({"eval_strategy=steps", "eval_steps=3", "max_steps=3"}).code, 0);
+  EXPECT_TRUE(results().contains("eval_loss") && !results().contains("eval_step"));
+  const auto loss = results()["eval_loss"];
+
+  const Outcome longer = run({"max_steps=4"});
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  EXPECT_THAT(longer.err, Not(HasSubstr("eval metrics")));
+  EXPECT_FALSE(results().contains("eval_loss"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/eval_results.json"));
+
+  std::filesystem::remove(folder / "out/trainer_state.json");  // the result is not complete
+  const Outcome again = run({"eval_strategy=steps", "eval_steps=3", "max_steps=4"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(results()["eval_step"], 3);
+  EXPECT_EQ(results()["eval_loss"], loss);
+}
+
 TEST(Resume, WithoutACheckpointStartsANewRunAndReportsIt) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"resume_from_checkpoint=true"}));
@@ -166,6 +193,7 @@ TEST(Interrupt, SavesACheckpointFromWhichTheRunContinues) {
     running.send(signal);
     const Outcome stopped = running.wait();
     EXPECT_EQ(stopped.code, code) << stopped.err;
+    EXPECT_THAT(stopped.err, HasSubstr("stopping after this step, then a checkpoint is saved; Ctrl-C again ends at"));
     EXPECT_THAT(stopped.err, HasSubstr("resume_from_checkpoint"));
     const size_t done = logged_losses(folder / "out").size();
     const Outcome resumed = run_fettle(

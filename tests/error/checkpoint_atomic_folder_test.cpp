@@ -36,6 +36,13 @@ TEST(AtomicFolderPlace, IsAFile) {
   EXPECT_THAT(user_error([&] { AtomicFolder(folder / "out/sub", Existing::kReplace); }), HasSubstr("cannot create"));
 }
 
+TEST(AtomicFolderPlace, IsAMountPoint) {
+  for (Existing existing : {Existing::kRefuse, Existing::kReplace})
+    EXPECT_THAT(user_error([&] { AtomicFolder("/proc", existing); }),
+                HasSubstr("the folder /proc is a mount point (a volume), which cannot be replaced as a whole; choose a "
+                          "folder inside it, such as /proc/model"));
+}
+
 TEST(AtomicFolderPlace, NotWritable) {
   EXPECT_THAT(user_error([] { AtomicFolder("/proc/fettle/out", Existing::kReplace); }),
               AllOf(HasSubstr("cannot create"), HasSubstr("/proc/fettle")));

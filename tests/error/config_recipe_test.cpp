@@ -131,6 +131,13 @@ TEST_F(BadRecipe, KeysGivenTwice) {
       "FILE:2: seed is given twice with different values: as 'seed' here, and as 'seed' at FILE:1; keep one of them");
 }
 
+TEST_F(BadRecipe, AnEmptyOverride) {
+  EXPECT_EQ(message("learning_rate: 1e-3\n", {"learning_rate="}),
+            "override 'learning_rate=': the value is empty; write learning_rate=null for the default");
+  EXPECT_EQ(message("", {"bf16="}), "override 'bf16=': the value is empty; write bf16=null for the default");
+  EXPECT_EQ(message("learning_rate:\n", {"learning_rate=null", "template="}), "");
+}
+
 TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("bf16: true\nfp16: false\n"), "");
   EXPECT_EQ(message("adapter_name_or_path: a\nfinetuning_type: full\n"),
@@ -142,6 +149,8 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "FILE:1: eval_strategy: steps has no rows to evaluate on; set val_size or eval_dataset");
   EXPECT_EQ(message("val_size: 10\neval_dataset: e\n"),
             "FILE:1: val_size and eval_dataset both set the rows to evaluate on; remove one of them");
+  EXPECT_EQ(message("", {"val_size=10", "eval_dataset=e"}),
+            "override 'val_size=10': val_size and eval_dataset both set the rows to evaluate on; remove one of them");
   EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\n"),
             "FILE:1: lr_scheduler_type: cosine_with_min_lr needs min_lr_rate");
   EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\n"),

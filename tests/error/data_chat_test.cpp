@@ -69,5 +69,17 @@ TEST(ChatTemplate, ToolsThatTheTemplateIgnoresAreRefused) {
   EXPECT_NE(failure([&] { chat.render({{.role = "tool", .content = "1"}}); }).find("role 'tool'"), std::string::npos);
 }
 
+TEST(ChatTemplate, AModelsOwnTemplateWithoutToolsIsReplacedByAFile) {
+  const TestTokenizer files{.chat_template = "{% for m in messages %}{{ m.content ~ eos_token }}{% endfor %}"};
+  const Tokenizer tokenizer = files.open();
+  const ChatTemplate chat("", tokenizer);
+  const std::string remedy = "; put a chat_template.jinja that renders them into the model's folder";
+  EXPECT_EQ(failure([&] { chat.render(kTalk, R"([{"name":"f"}])"); }),
+            "the model's chat template does not render tools" + remedy);
+  std::vector<Message> calls = kTalk;
+  calls[1].extra_json = R"({"tool_calls":[]})";
+  EXPECT_EQ(failure([&] { chat.render(calls); }), "the model's chat template does not render tool calls" + remedy);
+}
+
 }  // namespace
 }  // namespace fettle

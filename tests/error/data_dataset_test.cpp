@@ -89,6 +89,11 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure(), "the slice in `split` takes none of the 1 examples; make it larger");
   spec.sets = {(folder.path() / "none.jsonl").string()};
   expect_says(failure(), "none.jsonl' is not a file, and there is no ");
+  folder.write("chats.jsonl", "");
+  spec.sets = {(folder.path() / "chat.jsonl").string()};
+  expect_says(failure(), "(did you mean '" + (folder.path() / "chats.jsonl").string() + "'?)");
+  spec.sets = {"chat.jsonl"};  // found in dataset_dir
+  expect_says(failure(), "(did you mean '" + (folder.path() / "chats.jsonl").string() + "'?)");
   folder.write("dataset_info.json", R"({"alpaca_de": {"file_name": "a"}, "alpaca_en": {"file_name": "b"}})");
   spec.sets = {"alpaca_fr"};
   expect_says(failure(), "(did you mean 'alpaca_de'?); it has alpaca_de, alpaca_en");
@@ -110,7 +115,7 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
   };
   const Case cases[] = {
       {R"({"question": "q", "answer": "a"})", "no known format has the columns [question, answer]"},
-      {R"({"instruction": "q"})", "the column 'output' is missing"},
+      {R"({"instruction": "q"})", "the column 'output' is missing; the row has instruction"},
       {R"({"instruction": "", "output": "a"})", "the row has no prompt: 'instruction' is empty"},
       {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, but it is array"},
       {R"({"instruction": "q", "output": 4.50})",

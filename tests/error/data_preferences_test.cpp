@@ -32,7 +32,7 @@ struct PreferenceErrors : ::testing::Test {
 };
 
 TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
-  expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing");
+  expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing; the row has prompt, completion");
   expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
   expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt;");
   expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' is the number 1.5");
@@ -45,7 +45,8 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
 
 TEST_F(PreferenceErrors, RowsThatAreNotRated) {
   spec.rows = RowKind::kRatedReplies;
-  expect(R"({"prompt": "q", "completion": "a"})", "the column 'label' is missing; it must be true for a good reply");
+  expect(R"({"prompt": "q", "completion": "a"})",
+         "the column 'label' is missing; the row has prompt, completion; the column must be true for a good reply");
   expect(R"({"prompt": "q", "completion": "a", "label": "maybe"})",
          "'label' must be true or false, but it is \"maybe\"");
   expect(R"({"text": "q", "label": true})", "this stage needs a prompt and a reply");

@@ -25,8 +25,8 @@ std::optional<HubGguf> read_hub_gguf(const std::string& text);
 // matches.
 std::filesystem::path fetch_gguf(const HubSettings& settings, const HubGguf& file);
 
-// Fetches config.json, generation_config.json and the tokenizer's files; all *.py files if auto_map names code; and, if
-// required, the weights. The weights are the first of these that exists: model.safetensors, the shards of
+// Fetches the files of is_model_file (config.json, the tokenizer's files, ...); all *.py files if auto_map names code;
+// and, if required, the weights. The weights are the first of these that exists: model.safetensors, the shards of
 // model.safetensors.index.json, pytorch_model.bin, or the shards of pytorch_model.bin.index.json. Returns the folder.
 // If a repository has only GGUF files, fetches and returns the GGUF file, which contains all of this. Throws UserError
 // like Snapshot and fetch_gguf, and when the repository lacks weights or a shard.

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/cache.h"
+#include "base/log.h"
 #include "checkpoint/files.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/gguf_files.h"
@@ -21,11 +22,43 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFolderVersion = "1";  // raise this when a new Fettle writes the folder's files differently
 
+constexpr const char* kTemplate = "chat_template.jinja";
+
+// Returns whether `folder` is like those that gguf_folder makes.
+bool is_unpacked(const fs::path& folder) {
+  return fs::is_symlink(folder / kGgufWeights) && fs::exists(folder / "config.json");
+}
+
 bool has_other_weights(const fs::path& folder) {
-  return std::ranges::any_of(
-      std::initializer_list<const char*>{"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-                                         "pytorch_model.bin.index.json", kGgufWeights},
-      [&](const char* name) { return fs::exists(folder / name); });
+  return is_unpacked(folder) ||
+         std::ranges::any_of(std::initializer_list<const char*>{"model.safetensors", "model.safetensors.index.json",
+                                                                "pytorch_model.bin", "pytorch_model.bin.index.json"},
+                             [&](const char* name) { return fs::exists(folder / name); });
+}
+
+std::vector<fs::path> gguf_models_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (is_gguf_model(entry.path().filename().string())) found.push_back(entry.path());
+  return found;
+}
+
+// Returns the chat template that the user put beside the GGUF file, to be used instead of the file's own. Returns
+// nullopt when there is none. Warns when the folder has several models, since the template may belong to another one.
+std::optional<std::string> template_beside(const fs::path& file) {
+  const fs::path folder = fs::absolute(file).parent_path(), path = folder / kTemplate;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return std::nullopt;
+  if (gguf_models_in(folder).size() > 1) {
+    warn(
+        "{} is not used, because its folder has several GGUF models; put the template and one model into a folder of "
+        "their own",
+        path.string());
+    return std::nullopt;
+  }
+  info("the chat template is {}, not the one in the GGUF file", path.string());
+  return read_file(path);
 }
 
 }  // namespace
@@ -41,11 +74,7 @@ std::optional<fs::path> find_gguf(const fs::path& model) {
   std::error_code ignored;
   if (model.extension() == ".gguf" && fs::is_regular_file(model, ignored)) return model;
   if (!fs::is_directory(model, ignored) || has_other_weights(model)) return std::nullopt;
-  std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(model, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (is_gguf_model(name)) found.push_back(entry.path());
-  }
+  const std::vector<fs::path> found = gguf_models_in(model);
   if (found.empty()) return std::nullopt;
   if (found.size() == 1) return found[0];
   std::vector<std::string> names;
@@ -65,11 +94,14 @@ fs::path gguf_folder(const fs::path& file) {
     const auto changed = fs::last_write_time(part, code).time_since_epoch().count();
     key.add(std::to_string(fs::file_size(part, code))).add(std::to_string(changed));
   }
+  const std::optional<std::string> other = template_beside(file);
+  if (other) key.add(kTemplate).add(*other);
   const fs::path folder = cache_folder("gguf") / key.text();
   if (fs::exists(folder / "config.json")) return folder;
 
   AtomicFolder made(folder, AtomicFolder::Existing::kReplace);
   write_gguf_folder(real, made.path());
+  if (other) write_file(made.path() / kTemplate, *other);
   made.commit();
   return folder;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,6 +48,17 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code))
     entries.push_back(it->path());
   return entries;
+}
+
+// Returns whether another file system, or another part of one, is mounted at `folder`. Such a folder cannot be renamed.
+bool is_mount_point(const fs::path& folder) {
+  struct statx own, parent;
+  const auto read = [](const fs::path& path, struct statx& facts) {
+    return statx(AT_FDCWD, path.c_str(), 0, STATX_TYPE, &facts) == 0;
+  };
+  if (!read(folder, own) || !read(folder.parent_path(), parent)) return false;
+  const bool mounted = (own.stx_attributes_mask & own.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  return mounted || own.stx_dev_major != parent.stx_dev_major || own.stx_dev_minor != parent.stx_dev_minor;
 }
 
 void move(const fs::path& from, const fs::path& to) {
@@ -108,6 +120,12 @@ AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing
   if (fs::exists(target_, code) && !fs::is_directory(target_, code))
     throw UserError("cannot create the folder {}: a file has that name; move it or choose another folder",
                     target_.string());
+  if (is_mount_point(target_))
+    throw UserError(
+        "the folder {} is a mount point (a volume), which cannot be replaced as a whole; choose a folder inside it, "
+        "such "
+        "as {}",
+        target_.string(), (target_ / "model").string());
   fs::create_directories(target_.parent_path(), code);
   if (code) throw_file_error("create", target_, code.value());
   presence_ = Presence::in(target_.parent_path());

@@ -19,7 +19,8 @@ class AtomicFolder {
   };
 
   // Creates the working folder (and its parents). Removes the working folders for NAME that were left by crashed runs.
-  // Throws UserError with the path and the remedy when the working folder cannot be created.
+  // Throws UserError with the path and the remedy when the working folder cannot be created, and when NAME is a mount
+  // point, which cannot be renamed.
   AtomicFolder(const std::filesystem::path& target, Existing existing);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;

@@ -26,7 +26,7 @@ constexpr const char* kTexts[] = {"text",     "sentence", "content", "instructio
 constexpr const char* kLabels[] = {"label", "labels", "class", "category", "score"};
 
 std::string text_of_column(const ordered_json& row, const std::string& column) {
-  if (!row.contains(column)) throw BadRow(fmt::format("the column '{}' is missing", column));
+  if (!row.contains(column)) throw BadRow(missing_column(row, column));
   const ordered_json* value = find_column(row, column);
   return value ? text_of(*value, column) : "";
 }

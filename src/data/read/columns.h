@@ -20,6 +20,9 @@ const nlohmann::ordered_json* find_column(const nlohmann::ordered_json& row, con
 const nlohmann::ordered_json* find_any_column(const nlohmann::ordered_json& row,
                                               const std::vector<std::string>& columns);
 
+// Returns "the column 'chosen' is missing" and the columns that the row has instead.
+std::string missing_column(const nlohmann::ordered_json& row, const std::string& column);
+
 inline bool has_column(const nlohmann::ordered_json& row, const std::string& column) {
   return find_column(row, column) != nullptr;
 }

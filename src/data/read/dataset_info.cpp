@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "config/near_path.h"
 #include "config/nearest.h"
 #include "data/read/hub_folder.h"
 #include "data/read/hub_rows.h"
@@ -35,6 +36,14 @@ std::string hint(const std::string& word, const std::vector<std::string_view>& k
   for (std::string_view other : known)
     if (!near && other.starts_with(word)) near = other;
   return near ? fmt::format(" (did you mean '{}'?)", *near) : "";
+}
+
+// Suggests an entry of dataset_info.json, or else a file in the current folder or in dataset_dir.
+std::string near_source(const std::string& name, const std::vector<std::string>& entries, const fs::path& dataset_dir) {
+  if (const std::string entry = hint(name, {entries.begin(), entries.end()}); !entry.empty()) return entry;
+  for (const fs::path& path : {fs::path(name), dataset_dir / name})
+    if (const auto near = near_path(path)) return fmt::format(" (did you mean '{}'?)", *near);
+  return "";
 }
 
 // Lists the first names: "; it has a, b and 7 more". Returns "" without names.
@@ -284,7 +293,13 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
   if (const auto repo = remote ? read_repo_name(RepoKind::kDataset, name) : std::nullopt) {
     DataSource source;
     source.name = name;
-    source.files = fetch_split(*hub, *repo, {});
+    try {
+      source.files = fetch_split(*hub, *repo, {});
+    } catch (const UserError& error) {
+      const std::string missing = near_path(name) ? missing_path(name) : "";
+      if (missing.empty()) throw;
+      throw UserError("dataset: {}; as a name on the hub: {}", missing, error.what());
+    }
     return source;
   }
   if (name.find_first_of("*?[") != std::string::npos)
@@ -292,7 +307,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
   throw UserError("dataset: '{}' is {}{}", name,
                   names.empty() ? fmt::format("not a file, and there is no {} to look it up in", info.string())
                                 : fmt::format("neither a file nor a data set of {}", info.string()),
-                  hint(name, {names.begin(), names.end()}) + listed(names));
+                  near_source(name, names, dataset_dir) + listed(names));
 }
 
 }  // namespace fettle

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/gguf/write/tokenizer_metadata.h"
 #include "data/chat.h"
 #include "export/gguf/model_card.h"
+#include "jinja/template.h"
 
 namespace fettle {
 namespace {
@@ -129,6 +131,10 @@ bool can_be_quoted(const TurnTexts& texts) {
   return true;
 }
 
+bool renders_tools(const ChatTemplate& chat) {
+  return jinja::Template(chat.source(true)).reads("tools");
+}
+
 // Returns the TEMPLATE and SYSTEM lines; "" when the chat template cannot be written as a TEMPLATE.
 std::string template_lines(const std::filesystem::path& folder, const GgufMetadata& metadata) {
   const Tokenizer tokenizer = Tokenizer::open(folder);
@@ -139,7 +145,15 @@ std::string template_lines(const std::filesystem::path& folder, const GgufMetada
   const std::string bos = adds_bos ? tokenizer.bos_token() : "";
   const std::optional<TurnTexts> texts = find_texts(chat, bos);
   if (!texts || !can_be_quoted(*texts) || !agree(chat, bos, *texts)) return "";
-  std::string out = "TEMPLATE \"\"\"";
+  std::string out;
+  if (renders_tools(chat)) {
+    out = "# This TEMPLATE writes no tools; the model's chat template (tokenizer.chat_template) does.\n";
+    info(
+        "Modelfile: its TEMPLATE is for conversations without tools; the model's chat template also writes tools, "
+        "which "
+        "Ollama then does not send to the model");
+  }
+  out += "TEMPLATE \"\"\"";
   if (texts->has_system)
     out += "{{ if .System }}" + texts->system_before + "{{ .System }}" + texts->system_after + "{{ end }}";
   out += "{{ if .Prompt }}" + texts->user_before + "{{ .Prompt }}" + texts->user_after + "{{ end }}" +

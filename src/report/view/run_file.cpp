@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process_name.h"
 #include "checkpoint/files.h"
+#include "data/row_readers.h"
 #include "inspect/data_report.h"
 #include "report/view/html_report.h"
 
@@ -72,8 +73,9 @@ ordered_json run_facts_json(const RunFacts& facts) {
   const Run& run = facts.run;
   const fs::path folder = fs::weakly_canonical(run.output.folder);
   ordered_json data = counts_json(facts.data.report);
-  data["train_examples"] = facts.batches.examples();
-  data["eval_examples"] = facts.data.eval.size();
+  const int64_t together = row_reader(run.data.rows).examples_per_row;
+  data["train_examples"] = facts.batches.examples() / together;
+  data["eval_examples"] = static_cast<int64_t>(facts.data.eval.size()) / together;
   data["lengths"] = lengths_json(facts.data.train);
   data["use"] = facts.batches.use();
   return {{"version", 1},
