@@ -149,9 +149,8 @@ std::string template_lines(const std::filesystem::path& folder, const GgufMetada
   if (renders_tools(chat)) {
     out = "# This TEMPLATE writes no tools; the model's chat template (tokenizer.chat_template) does.\n";
     info(
-        "Modelfile: its TEMPLATE is for conversations without tools; the model's chat template also writes tools, "
-        "which "
-        "Ollama then does not send to the model");
+        "Modelfile: its TEMPLATE is for conversations without tools; the model's chat template also writes tools, but "
+        "Ollama does not use it");
   }
   out += "TEMPLATE \"\"\"";
   if (texts->has_system)
