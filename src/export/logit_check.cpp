@@ -135,6 +135,13 @@ double relative_error(const HostArray& got, const HostArray& wanted) {
   return std::sqrt(difference / variance);
 }
 
+// Returns whether all tensors of the model are stored in f32.
+bool is_stored_in_f32(const ModelRepository& repository) {
+  return std::ranges::all_of(repository.names(), [&](const std::string& name) {
+    return repository.find(name).entry->shape.dtype == DType::kF32;
+  });
+}
+
 // Returns how far the logits of the written model may be from those of the original (the base, with its adapter if it
 // has one), as a share of the largest logit. This bound leaves room for the rounding of the written weights.
 double tolerance(DType dtype) {
@@ -145,8 +152,8 @@ double tolerance(DType dtype) {
 
 std::optional<LogitCheck> check_logits(Devices& devices, const Request& request, const std::filesystem::path& written,
                                        DType dtype, int64_t labels) {
-  // If config.json names a narrower dtype than that of the written weights, loading must not round them.
-  const bool wide = byte_size(dtype) >= 4;
+  // If config.json names a narrower dtype than that of the weights, loading must not round them.
+  const bool wide = byte_size(dtype) >= 4 && is_stored_in_f32(request.repository());
   const std::optional<Logits> reference = compute_logits(devices, request.exact(labels), wide);
   if (!reference) return std::nullopt;
   const std::optional<Logits> merged = compute_logits(devices, request.exact(labels, written.string()), wide);
