@@ -81,6 +81,17 @@ TEST(Calls, ACallThatTheTemplateLeavesOutIsABadRow) {
   EXPECT_NE(rendered(twice, first_only).find("does not write the call of 'f'"), std::string::npos);
 }
 
+TEST(Calls, AnIdMayStandForTheName) {
+  const std::string kimi =
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.id }}{{ c.function.arguments | "
+      "tojson }}{% endfor %}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}";
+  EXPECT_EQ(
+      rendered(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [
+      {"id": "c0", "function": {"name": "f", "arguments": {}}}]}]})",
+               kimi),
+      "q[[c0{}</s>]]");
+}
+
 // A row without tools is rendered by the model's default template, also if there is another one for tools.
 TEST(Calls, TheTemplateThatRendersMustHaveCalls) {
   const std::string end = "{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}";

@@ -67,6 +67,21 @@ TEST(Jinja, FormatsTheTimeItIsGiven) {
       << "the zone is that of the moment, not of this machine";
 }
 
+// Rows may have integers from 2^63 to 2^64 - 1. They are printed and compared as in Python.
+TEST(Jinja, LargeIntegersOfRowsKeepTheirDigits) {
+  const ordered_json context = ordered_json::parse(
+      R"({"n": 18446744073709551615, "m": 18446744073709551614, "d": {"a": [9223372036854775808]}})");
+  const auto render = [&](const std::string& source) { return jinja::Template(source).render(context).text; };
+  EXPECT_EQ(render("{{ n }} {{ n ~ '' }} {{ d }} {{ d | tojson }}"),
+            "18446744073709551615 18446744073709551615 {'a': [9223372036854775808]} {\"a\": [9223372036854775808]}");
+  EXPECT_EQ(render("{{ n == n }} {{ n == m }} {{ n > m }} {{ m > 9223372036854775807 }} {{ -1 < m }} {{ 1 == m }}"),
+            "True False True True True False");
+  EXPECT_EQ(
+      render("{{ n is integer }} {{ n is number }} {{ n is float }} {{ 'yes' if n }} {{ {n: 1}[n] }} {{ n in [m] }}"),
+      "True True False yes 1 False");
+  EXPECT_THROW(render("{{ n + 1 }}"), UserError);
+}
+
 TEST(Jinja, ListsWhatATemplateReads) {
   const jinja::Template parsed(
       "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools is defined %}{% endif %}");

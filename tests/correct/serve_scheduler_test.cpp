@@ -254,12 +254,8 @@ TEST(ServingBadTokens, ARequestWithValuesThatAreNotFiniteDoesNotSpoilLaterOnes) 
 // A row whose reply itself comes to NaN leaves no NaN to the row's next reply.
 TEST(ServingBadTokens, ARowIsClearedAfterAStepThatIsNotFinite) {
   const TempFolder folder;
-  Recipe recipe = model_with_a_bad_token(folder.path());
-  Devices devices(device_request(recipe));
-  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  const Run run = make_run(recipe, repository.config(), "config.json", devices.count(), Purpose::kInference);
-  TrainState state = load_state(devices, run, repository, false);
-  BatchDecoder decoder(devices, run, state, 2);
+  Loaded loaded(model_with_a_bad_token(folder.path()));
+  BatchDecoder decoder(loaded.devices, loaded.run, loaded.state, 2);
   const std::vector<int32_t> first(62, 3), second = {5, 6};
   decoder.join(0, second, 64);
   const std::vector<float> wanted = decoder.step({{0, 9}})[0];

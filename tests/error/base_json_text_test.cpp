@@ -18,6 +18,16 @@ std::string reason(const std::string& text) {
   return "";
 }
 
+TEST(JsonText, IntegersOfMoreThan64BitsAreFound) {
+  using testing::ElementsAre;
+  EXPECT_THAT(large_integers(R"({"a": 1000000000000000000000, "b": [-9223372036854775809, 7]})"),
+              ElementsAre("1000000000000000000000", "-9223372036854775809"));
+  EXPECT_THAT(large_integers("1000000000000000000000"), ElementsAre("1000000000000000000000"));
+  for (const char* text : {"[18446744073709551615, -9223372036854775808]", "[1e300, 1000000000000000000000.5]",
+                           R"({"1000000000000000000000": "\\\"1000000000000000000000"})", "", "\""})
+    EXPECT_THAT(large_integers(text), ElementsAre()) << text;
+}
+
 TEST(JsonText, SaysWhereItBreaks) {
   EXPECT_EQ(reason("{\"a\": nope}"), "syntax error at column 8, at `ope}`");
   EXPECT_EQ(reason("[1,\n 2,,]"), "syntax error at line 2, column 4, at `,]`");

@@ -116,9 +116,12 @@ std::string missing_call(const ordered_json& message, std::string_view text) {
     const ordered_json& function = function_of(call);
     if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) continue;
     const auto name = function["name"].get<std::string>();
+    const std::string id = call.contains("id") && call["id"].is_string() ? call["id"].get<std::string>() : "";
     const size_t at = text.find(name, from[name]);
-    if (at == std::string_view::npos) return name;
-    from[name] = at + name.size();
+    if (at != std::string_view::npos)
+      from[name] = at + name.size();
+    else if (id.empty() || text.find(id) == std::string_view::npos)
+      return name;
   }
   return "";
 }

@@ -29,7 +29,7 @@ struct ToolCallForm {
 };
 
 // Returns the name of the first function whose calls in `message` are more than the places of its name in `text`; ""
-// when there is none.
+// when there is none. A call whose id is in the text is not missing, because Kimi K2 writes ids instead of names.
 std::string missing_call(const nlohmann::ordered_json& message, std::string_view text);
 
 }  // namespace fettle

@@ -62,6 +62,7 @@ SPECIAL = re.compile(
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "description": "A city"}}, "required": ["city"]}}}]
 CALL = [{"id": "abcdefgh1", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Köln"}}}]
+CALL_AS_TEXT = [CALL[0] | {"function": {"name": "get_weather", "arguments": '{"city": "Köln"}'}}]
 
 
 def user(text):
@@ -80,6 +81,7 @@ CONVERSATIONS = {
     "tools": dict(tools=TOOLS, messages=[
         user("Weather?"), reply("", tool_calls=CALL),
         dict(role="tool", tool_call_id="abcdefgh1", name="get_weather", content='{"t": 30}'), reply("30 degrees.")]),
+    "call without content": dict(tools=TOOLS, messages=[user("Weather?"), reply(None, tool_calls=CALL_AS_TEXT)]),
 }  # fmt: skip
 
 
@@ -137,6 +139,8 @@ def problems(program, folder, template, ends, conversation, settings):
         ended = parts[2 * n + 1].endswith(tuple(ends)) or (ends[1:] == list(TURN_ENDS) and turn + 1 == len(messages))
         if not ended:
             out.append(f"reply {n + 1} ends with {parts[2 * n + 1][-30:]!r}")
+        if "tool_calls" in messages[turn] and "Köln" not in parts[2 * n + 1]:
+            out.append(f"reply {n + 1} lacks its call: {parts[2 * n + 1]!r}")
         before += parts[2 * n + 1]
     return out
 
