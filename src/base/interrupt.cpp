@@ -17,6 +17,7 @@ volatile std::sig_atomic_t caught = 0;
 std::atomic<int> scopes = 0;
 std::atomic<const char*> notice = nullptr;  // the text to print on a signal; null: none
 std::atomic<bool> on_terminal = false;
+std::atomic<bool> finishing = false;  // an InterruptNotice is alive, so the process still has work to finish
 static_assert(std::atomic<const char*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void put(const char* text) {
@@ -27,7 +28,8 @@ void put(const char* text) {
 void remember(int signal) {
   const int error = errno;
   caught = signal;
-  std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C and a hang-up also end the readers of our output
+  // Ctrl-C and a hang-up also end the readers of our output; a run still has a checkpoint to save.
+  if (signal == SIGHUP || finishing) std::signal(SIGPIPE, SIG_IGN);
   std::signal(signal, SIG_DFL);
   if (const char* text = notice; text != nullptr) {
     if (on_terminal) put("\r\033[K");  // removes the progress line
@@ -63,7 +65,12 @@ int InterruptScope::signal() {
   return caught;
 }
 
+InterruptNotice::InterruptNotice() {
+  finishing = true;
+}
+
 InterruptNotice::~InterruptNotice() {
+  finishing = false;
   notice = nullptr;
 }
 

@@ -7,8 +7,8 @@
 namespace fettle {
 
 // While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process.
-// If SIGHUP was ignored before (nohup), it stays ignored. After a signal, writes to a closed pipe do not end the
-// process. Scopes may be nested.
+// If SIGHUP was ignored before (nohup), it stays ignored. After SIGHUP, and after any signal while there is
+// an InterruptNotice, writes to a closed pipe do not end the process. Scopes may be nested.
 class InterruptScope {
  public:
   InterruptScope();
@@ -31,7 +31,7 @@ class InterruptScope {
 // With LogLevel::kQuiet, nothing is printed. Only one notice may be alive.
 class InterruptNotice {
  public:
-  InterruptNotice() = default;
+  InterruptNotice();
   InterruptNotice(const InterruptNotice&) = delete;
   ~InterruptNotice();
   // `text` must be a literal: the signal handler may still read an earlier text.

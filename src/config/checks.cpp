@@ -148,7 +148,7 @@ void name_idle_keys(const Recipe& r) {
 // the command's and prints a line. Otherwise throws UserError.
 void settle_eval_rows(Recipe& recipe) {
   if (recipe.val_size == 0 || recipe.eval_dataset.empty()) return;
-  const auto overrides = [&](const char* key) { return recipe.where(key).starts_with("override"); };
+  const auto overrides = [&](const char* key) { return recipe.where(key).starts_with("override '"); };
   const bool rows = overrides("eval_dataset");
   if (rows == overrides("val_size"))
     throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
@@ -208,6 +208,11 @@ void check_combinations(Recipe& recipe) {
     if (wanted && recipe.eval_strategy == "no")
       throw UserError("{}: {} compares evaluations, but eval_strategy is no; set eval_strategy: steps or epoch",
                       recipe.where(key), key);
+  if (recipe.early_stopping_patience > 0 && recipe.eval_strategy == "end")
+    throw UserError(
+        "{}: early_stopping_patience compares evaluations, but eval_strategy: end gives only one; set "
+        "eval_strategy: steps or epoch",
+        recipe.where("early_stopping_patience"));
   if (recipe.load_best_model_at_end && recipe.save_strategy != "best" && recipe.save_strategy != recipe.eval_strategy)
     throw UserError(
         "{}: load_best_model_at_end needs a checkpoint of every evaluation, but save_strategy is {} and eval_strategy "

@@ -49,7 +49,13 @@ YAML::Node yaml_of(const std::filesystem::path& file) {
 // Reads the keys of a file, or the overrides, into the recipe. Remembers where each key was set.
 class Reader {
  public:
-  Reader(Recipe& recipe, bool once) : recipe_(recipe), once_(once) {}
+  struct Wish {
+    std::string value, by, where;  // by: the other tool's key
+  };
+  using Wishes = std::map<std::string, Wish>;  // keyed by the recipe's key
+
+  // `once` is true for a file. `wishes` are those of the file, for the reader of the overrides.
+  Reader(Recipe& recipe, bool once, Wishes wishes = {}) : recipe_(recipe), once_(once), wishes_(std::move(wishes)) {}
 
   void take(const std::string& name, const GivenValue& given) {
     if (given.node.IsSequence() && take_parts(name, given)) return;
@@ -68,28 +74,37 @@ class Reader {
     } else if ((given.node.IsMap() || given.node.IsNull()) && is_nested_alias(name)) {
       take_inner(name, given);
     } else if (const YAML::Node map = json_map(given.node); map.IsMap() && is_nested_alias(name)) {
-      take_inner(name, {map, given.where});
+      take_inner(name, {map, given.where}, true);
     } else {
       refuse_unknown(name, given);
     }
   }
 
+  Wishes wishes() const { return wishes_; }
+
   // Sets the keys that the settings of DeepSpeed, FSDP or accelerate and the rows with `if_unset` ask for. Keys that
-  // the recipe sets keep their values. Then prints one warning that lists keys without effect. Keys with a reason in
-  // the table are not in this list, because accept() has already printed a warning about each of them.
-  void report() {
-    const auto wishes = std::exchange(wishes_, {});
+  // the recipe sets keep their values.
+  void grant_wishes() {
+    const Wishes wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
       if (recipe_.set_at.contains(key.substr(0, key.find('.'))) || !suits(key)) continue;
       take(key, {YAML::Node(wish.value), wish.where});
       info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
     }
+  }
+
+  // Prints one warning that lists keys without effect. Keys with a reason in the table are not in this list, because
+  // accept() has already printed a warning about each of them.
+  void report_idle() const {
     if (!idle_.empty()) warn("{}: these keys have no effect here: {}", idle_where_, fmt::join(idle_, ", "));
   }
 
   // Sets the keys that the recipe of another tool means.
-  void take_meant(const Dialect& dialect, const std::string& place) {
-    for (const auto& [key, value] : dialect.meant) take(key, {value, place});
+  void take_meant(const Dialect::Values& meant, const std::string& place) {
+    for (const auto& [key, value] : meant) {
+      const bool of_file = once_ && !value.Mark().is_null();
+      take(key, {value, of_file ? fmt::format("{}:{}", place, value.Mark().line + 1) : place});
+    }
   }
 
   // Sets the tool's defaults for keys that the recipe does not set.
@@ -100,13 +115,18 @@ class Reader {
       take(key, {value, place});
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
     }
-    info("{}: read as a recipe of {}, with the defaults of that tool: {}", place, dialect.tool, fmt::join(taken, ", "));
+    const std::string defaults = fmt::format("{}", fmt::join(taken, ", "));
+    info("{}: read as a recipe of {}{}", place, dialect.tool,
+         taken.empty() ? "" : ", with the defaults of that tool: " + defaults);
   }
 
  private:
   // Returns whether the recipe can take this key from another tool's settings. eval_strategy needs rows to evaluate on.
+  // bf16 and fp16 exclude each other.
   // offload_dir_weights needs offload_dir, and a run with both float32 and 16-bit weights.
   bool suits(const std::string& key) const {
+    if (key == "bf16") return !recipe_.fp16;
+    if (key == "fp16") return !recipe_.bf16 && !recipe_.pure_bf16;
     if (key == "eval_strategy") return recipe_.val_size > 0 || !recipe_.eval_dataset.empty();
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
@@ -293,10 +313,11 @@ class Reader {
     return text;
   }
 
-  void take_inner(const std::string& name, const GivenValue& given) {
+  // `is_text` is true if the map was a text, so that all of it is at given.where.
+  void take_inner(const std::string& name, const GivenValue& given, bool is_text = false) {
     for (const auto& pair : given.node) {
       const std::string inner = describe_key(pair.first), nested = name + "." + inner;
-      const GivenValue value{pair.second, same_file(given.where, pair.first)};
+      const GivenValue value{pair.second, is_text ? given.where : same_file(given.where, pair.first)};
       // In Unsloth's recipes, a section only groups keys. The name of the section means nothing.
       const bool section = name == "data" || name == "training" || name == "lora" || name == "logging";
       take(section && !is_known(nested) ? inner : nested, value);
@@ -308,8 +329,10 @@ class Reader {
     return find_key(name) != nullptr || std::ranges::find(others, name) != others.end();
   }
 
-  // Returns the map that a text such as '{"min_lr_rate": 0.1}' describes; otherwise a null node.
+  // Returns the map that a text such as '{"min_lr_rate": 0.1}' describes, an empty map for an empty text; otherwise a
+  // null node.
   static YAML::Node json_map(const YAML::Node& node) {
+    if (node.IsScalar() && node.Scalar().empty()) return YAML::Node(YAML::NodeType::Map);
     if (!node.IsScalar() || !node.Scalar().starts_with('{')) return {};
     try {
       return parse_yaml(node.Scalar());  // JSON is YAML too
@@ -342,10 +365,7 @@ class Reader {
   Recipe& recipe_;
   bool once_;  // true for files: a key that is given twice with different values is an error
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
-  struct Wish {
-    std::string value, by, where;  // by: the other tool's key
-  };
-  std::map<std::string, Wish> wishes_;  // keyed by the recipe's key
+  Wishes wishes_;
   std::vector<std::string> idle_;
   std::string idle_where_;
 };
@@ -366,7 +386,11 @@ bool is_overruled(const std::string& key, const YAML::Node& root, const std::str
   return true;
 }
 
-void read_file(Recipe& recipe, const YAML::Node& root, const Dialect& dialect) {
+using Words = std::vector<std::pair<std::string, GivenValue>>;  // overrides by name, in order
+
+// Reads the file. An override replaces a key of another tool that has the same name, so such keys are skipped. Returns
+// the wishes of the file.
+Reader::Wishes read_file(Recipe& recipe, const YAML::Node& root, const Dialect& dialect, const Words& words) {
   const std::string file = recipe.file.string();
   Reader reader(recipe, true);
   for (const auto& pair : root) {
@@ -374,11 +398,14 @@ void read_file(Recipe& recipe, const YAML::Node& root, const Dialect& dialect) {
     if (!pair.first.IsScalar())
       throw UserError("{}: found {} as a key, wanted a name", where, describe_node(pair.first));
     const std::string key = pair.first.Scalar();
-    if (dialect.handled.contains(key) || is_overruled(key, root, where)) continue;
+    const auto replaces = [&](const auto& word) { return word.first == key; };
+    if (dialect.handled.contains(key) || (!find_key(key) && std::ranges::any_of(words, replaces))) continue;
+    if (dialect.tool.empty() && is_overruled(key, root, where)) continue;
     reader.take(key, {pair.second, where});
   }
-  reader.take_meant(dialect, file);
-  reader.report();
+  reader.take_meant(dialect.meant, file);
+  reader.report_idle();
+  return reader.wishes();
 }
 
 // Returns the value of an override as YAML. For keys of type text, the value is the literal text, so that a prompt may
@@ -407,8 +434,9 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
   Recipe recipe;
   recipe.file = file;
   const YAML::Node root = root_of(file);
-  std::vector<std::pair<std::string, GivenValue>> words;
-  YAML::Node all = YAML::Clone(root);
+  Words words;
+  YAML::Node all(YAML::NodeType::Map);
+  for (const auto& pair : root) all[pair.first] = pair.second;
   for (const std::string& item : overrides) {
     auto sign = item.find('=');
     std::string where = fmt::format("override '{}'", item);
@@ -421,13 +449,15 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
     all[name] = words.back().second.node;
   }
   const std::string place = file.empty() ? "the command line" : file.string();
-  const std::optional<Dialect> dialect = read_dialect(root, all, place);
-  read_file(recipe, root, dialect.value_or(Dialect{}));
-  Reader reader(recipe, false);
+  const std::optional<Dialect> other = read_dialect(root, all, place);
+  const Dialect dialect = other.value_or(Dialect{});
+  Reader reader(recipe, false, read_file(recipe, root, dialect, words));
   for (const auto& [name, given] : words)
-    if (!dialect || !dialect->handled_words.contains(name)) reader.take(name, given);
-  if (dialect) reader.take_usual(*dialect, place);
-  reader.report();
+    if (!dialect.handled_words.contains(name)) reader.take(name, given);
+  reader.take_meant(dialect.meant_words, "the command line");
+  reader.grant_wishes();
+  if (other) reader.take_usual(dialect, place);
+  reader.report_idle();
   check_combinations(recipe);
   return recipe;
 }

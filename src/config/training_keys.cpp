@@ -88,8 +88,7 @@ std::vector<Key> training_keys() {
            "Learning rate at the end, for cosine_with_min_lr, polynomial and warmup_stable_decay. min_lr_rate gives "
            "it as a share.",
        .aliases = {"lr_scheduler_kwargs.min_lr", "lr_scheduler_kwargs.lr_end"},
-       .min = 0,
-       .above_min = true},
+       .min = 0},
       {.name = "min_lr_rate",
        .group = Group::kTraining,
        .member = &Recipe::min_lr_rate,

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "data/chat_state.h"
@@ -52,9 +53,10 @@ size_t ChatTemplate::State::trimmed_end(std::string_view text, size_t begin, siz
 
 std::optional<size_t> ChatTemplate::State::content_edge(const ordered_json& messages, const TemplateInput& given,
                                                         const std::string& full, size_t index, bool end) const {
-  if (!messages[index]["content"].is_string()) return std::nullopt;
   ordered_json marked = messages;
-  const auto content = messages[index]["content"].get<std::string>();
+  const ordered_json& given_content = messages[index]["content"];
+  if (!given_content.is_string() && !given_content.is_null()) return std::nullopt;
+  const std::string content = given_content.is_null() ? "" : given_content.get<std::string>();
   marked[index]["content"] = end ? content + std::string(kContentMark) : std::string(kContentMark) + content;
   std::string text;
   try {
@@ -176,19 +178,22 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_marks(const std::vector<Mess
 
 void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
                                      const ordered_json& json, std::string_view text) const {
+  std::string all;
+  std::map<size_t, std::string> own;  // by message
+  for (const TurnSpan& span : spans) {
+    const std::string_view part = text.substr(span.begin, span.end - span.begin);
+    all += part;
+    own[span.message] += part;
+  }
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != "assistant" || !messages[i].train || !json[i].contains("tool_calls")) continue;
-    std::string own, all;
-    for (const TurnSpan& span : spans) {
-      const std::string_view part = text.substr(span.begin, span.end - span.begin);
-      all += part;
-      if (span.message == i) own += part;
-    }
-    if (const std::string missing = missing_call(json[i], own.empty() ? all : own); !missing.empty())
-      throw UserError(
-          "{} does not write the call of '{}' in message {}, so the call would not be trained; remove the call's "
-          "message, put its text into the content, or use another template",
-          name, missing, i + 1);
+    const std::string missing = missing_call(json[i], own[i].empty() ? all : own[i]);
+    if (missing.empty()) continue;
+    const bool elsewhere = missing_call(json[i], text).empty();
+    throw UserError(
+        "{} {} of '{}' in message {}, so the call would not be trained; remove the call's message, put its text into "
+        "the content, or use another template",
+        name, elsewhere ? "writes outside of the trained reply the call" : "does not write the call", missing, i + 1);
   }
 }
 

@@ -10,6 +10,10 @@ inline bool is_space_byte(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+inline bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
+}
+
 // Returns whether the text has only white space and tags of a thinking block.
 bool only_thinking(std::string_view text);
 

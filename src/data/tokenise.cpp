@@ -7,14 +7,11 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "data/classes/class_rows.h"
+#include "data/thinking_tags.h"
 #include "data/tool_formats.h"
 
 namespace fettle {
 namespace {
-
-bool is_blank(const std::string& text) {
-  return text.find_first_not_of(" \t\r\n") == std::string::npos;
-}
 
 // Returns whether a message has neither text nor tool calls nor a thought.
 bool is_empty(const Message& message) {
@@ -81,7 +78,15 @@ RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int
 }
 
 ChatTemplate::Counts RowTokeniser::counts() const {
-  return template_ ? template_->counts() : ChatTemplate::Counts{};
+  ChatTemplate::Counts all;
+  for (const ChatTemplate* each : {template_.get(), plain_.get()}) {
+    if (!each) continue;
+    const ChatTemplate::Counts one = each->counts();
+    all.rewritten += one.rewritten;
+    all.prompt_thinks += one.prompt_thinks;
+    all.without_end += one.without_end;
+  }
+  return all;
 }
 
 Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::string& where) const {

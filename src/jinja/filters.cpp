@@ -163,6 +163,7 @@ Value to_integer(Interpreter&, const Value& input, Args& args) {
     if (!std::isfinite(input.number()) || std::fabs(input.number()) > 9e18) return otherwise;
     return static_cast<int64_t>(input.number());
   }
+  if (input.is_large_int()) return input;
   if (input.is_number()) return input.integer();
   if (!input.is_string()) return otherwise;
   const std::string text = strip(input.string(), std::nullopt, true, true);
@@ -324,6 +325,7 @@ const std::map<std::string, Filter>& filters() {
     std::map<std::string, Filter> f;
     f["abs"] = [](Interpreter&, const Value& v, Args&) -> Value {
       if (v.is_float()) return std::fabs(v.number());
+      if (v.is_large_int()) return v;
       if (v.integer() == INT64_MIN) throw JinjaError("an integer needs more than 64 bits");
       return std::abs(v.integer());
     };

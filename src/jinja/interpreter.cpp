@@ -411,6 +411,7 @@ Value Interpreter::evaluate(const Node& node) {
       const bool negative = node.kind == NodeKind::kNegative;
       if (value.is_float()) return negative ? -value.number() : value.number();
       if (!value.is_number()) throw JinjaError("bad operand type for a sign: '{}'", value.type_name());
+      if (!negative && value.is_large_int()) return value;
       return negative ? binary("-", 0, value) : value.integer();
     }
     case NodeKind::kAnd: {

@@ -176,6 +176,7 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
                                             .elapsed_seconds = progress_.elapsed_seconds(),
                                             .remaining_seconds = progress_.seconds_left()});
   note_best();
+  note_best_checkpoint();
 }
 
 void Recorder::result_evaluation(const Evaluation& evaluation) {
@@ -197,11 +198,21 @@ void Recorder::note_best() {
   not_better_ = best->not_better;
   state.best_global_step = best->step;
   state.best_metric = best->value;
-  // Only evaluations with a checkpoint can give the result's weights.
-  std::vector<LogRecord> saved = state.log_history;
-  if (!run_.best.save) std::erase_if(saved, [&](const LogRecord& record) { return !length_.saves_after(record.step); });
-  if (const auto with = best_evaluation(saved, run_.best); with && with->step == state.global_step)
-    state.best_model_checkpoint = checkpoint_path(folder_, with->step).string();
+}
+
+// Only evaluations with a checkpoint can give the result's weights. So the last evaluation, if it has one, is compared
+// with the evaluation of the best checkpoint so far.
+void Recorder::note_best_checkpoint() {
+  TrainerState& state = record_.trainer;
+  if (!run_.best.used() || !(run_.best.save ? is_best() : length_.saves_after(state.global_step))) return;
+  const std::string best = std::filesystem::path(state.best_model_checkpoint).filename();
+  const auto unrelated = [&](const LogRecord& record) {
+    return record.step != state.global_step && checkpoint_path("", record.step).filename() != best;
+  };
+  std::vector<LogRecord> both = state.log_history;
+  std::erase_if(both, unrelated);
+  if (const auto better = best_evaluation(both, run_.best); better && better->step == state.global_step)
+    state.best_model_checkpoint = checkpoint_path(folder_, state.global_step).string();
 }
 
 std::map<std::string, double> Recorder::results() const {

@@ -52,6 +52,7 @@ class Recorder {
   std::map<std::string, double> evaluation_results() const;
   std::map<std::string, double> memory_figures() const;
   void note_best();
+  void note_best_checkpoint();
   void log(LogRecord record, ProgressRecord line);
   void write_lines();
 

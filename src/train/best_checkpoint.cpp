@@ -52,17 +52,19 @@ std::string early_end_text(const Run& run, const TrainerState& record) {
                      record.best_global_step.value_or(0), run.best.patience);
 }
 
-void find_best(const Run& run, TrainerState& record) {
+void find_best(const Run& run, const fs::path& resumed, TrainerState& record) {
   if (record.best_model_checkpoint.empty()) return;
-  const fs::path recorded = record.best_model_checkpoint, here = run.output.folder / recorded.filename();
+  const fs::path recorded = record.best_model_checkpoint, beside = resumed.parent_path() / recorded.filename();
   std::error_code ignored;
-  if (fs::is_directory(here, ignored)) {
-    record.best_model_checkpoint = here.string();
+  if (fs::is_directory(beside, ignored)) {
+    // The other functions compare paths as text, so the spelling of output_dir is the one that counts.
+    const fs::path here = run.output.folder / recorded.filename();
+    record.best_model_checkpoint = (fs::equivalent(beside, here, ignored) ? here : beside).string();
   } else if (run.best.load_at_end && !fs::is_directory(recorded, ignored)) {
     throw UserError(
         "{}: load_best_model_at_end: the best checkpoint so far is missing: it is neither {} nor {}; put it back, or "
         "set load_best_model_at_end: false",
-        run.best.load_at_end_at, here.string(), recorded.string());
+        run.best.load_at_end_at, beside.string(), recorded.string());
   }
 }
 

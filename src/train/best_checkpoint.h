@@ -16,10 +16,10 @@ void check_best(const Run& run, const RunLength& length);
 // Returns "stopped at step 40: eval_loss was not better than 1.2345 (step 20) in 2 evaluations".
 std::string early_end_text(const Run& run, const TrainerState& record);
 
-// Sets record.best_model_checkpoint, which a checkpoint recorded, to the folder of this name in output_dir if it is
-// there, since output_dir may have been moved or may be spelt in another way. With load_best_model_at_end, throws
-// UserError if the best checkpoint is in neither place.
-void find_best(const Run& run, TrainerState& record);
+// Sets record.best_model_checkpoint to where that checkpoint is now: beside `resumed`, the checkpoint from which the
+// run continues, or else at the recorded path. (The folder may have been moved, or may be spelt in another way.) With
+// load_best_model_at_end, throws UserError if it is in neither place.
+void find_best(const Run& run, const std::filesystem::path& resumed, TrainerState& record);
 
 // Replaces the state with the state in the checkpoint of the best evaluation, and returns true. Does nothing and
 // returns false if `state` is already at that step. Evaluations without a checkpoint do not count. If no evaluation has

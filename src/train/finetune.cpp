@@ -67,7 +67,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   auto resume = find_resume_point(asked, repository);
   phases.done("checked the recipe");
   RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
-  find_best(asked, record.trainer);
+  if (resume) find_best(asked, resume->checkpoint, record.trainer);
 
   // Rows become batches.
   const Tokenizer tokenizer = Tokenizer::open(asked.model_folder);

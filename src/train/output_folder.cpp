@@ -54,6 +54,25 @@ bool same_disk(const fs::path& a, const fs::path& b) {
   return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev;
 }
 
+// Throws UserError if the run reads from a folder that clear_output would delete.
+void require_inputs_stay(const Run& run) {
+  std::vector<std::string> inputs = run.adapters();
+  inputs.insert(inputs.end(), {run.model_folder, run.reference_folder});
+  const auto real = [](const fs::path& path) {
+    std::error_code ignored;
+    return fs::weakly_canonical(path, ignored);
+  };
+  for (const CheckpointFolder& old : list_checkpoints(run.output.folder))
+    for (const std::string& input : inputs) {
+      const fs::path deleted = real(old.path), read = real(input);
+      if (input.empty() || std::ranges::mismatch(deleted, read).in1 != deleted.end()) continue;
+      throw UserError(
+          "output_dir: with overwrite_output_dir, this run would delete {}, but it reads {}; choose another output_dir "
+          "or move that folder",
+          old.path.string(), input);
+    }
+}
+
 }  // namespace
 
 OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folder)), made_(made) {
@@ -71,26 +90,6 @@ OutputFolder::~OutputFolder() {
   presence_.reset();
   std::error_code filled;  // ignored: fs::remove fails if the folder is not empty
   if (made_) fs::remove(folder_, filled);
-}
-
-// Throws UserError if the run reads from a folder that clear_output would delete.
-void require_inputs_stay(const Run& run) {
-  std::vector<std::string> inputs = run.adapters();
-  inputs.insert(inputs.end(), {run.model_folder, run.reference_folder});
-  const auto real = [](const fs::path& path) {
-    std::error_code ignored;
-    return fs::weakly_canonical(path, ignored);
-  };
-  for (const CheckpointFolder& old : list_checkpoints(run.output.folder))
-    for (const std::string& input : inputs) {
-      const fs::path deleted = real(old.path), read = real(input);
-      if (input.empty() || std::ranges::mismatch(deleted, read).in1 != deleted.end()) continue;
-      throw UserError(
-          "output_dir: with overwrite_output_dir, this run would delete {}, but it reads {}; choose another "
-          "output_dir, "
-          "or move that folder",
-          old.path.string(), input);
-    }
 }
 
 OutputFolder check_output(const Run& run) {

@@ -23,6 +23,17 @@ TEST_F(RecipeShape, DefaultsOfTrlFollowOverrides) {
   EXPECT_EQ(read("model_name_or_path: m\ndataset: r\ntemplate: llama3\n", {"use_peft=true"}).learning_rate, 5e-5);
 }
 
+// When TRL compares replies, it turns dropout off by default.
+TEST_F(RecipeShape, TrlTurnsDropoutOffWhenItComparesReplies) {
+  const std::string lora = kTrl + "use_peft: true\n";
+  EXPECT_EQ(read(lora).lora_dropout, 0.05);
+  for (const char* stage : {"dpo", "kto", "rm"}) {
+    EXPECT_EQ(read(lora, {std::string("stage=") + stage}).lora_dropout, 0) << stage;
+    EXPECT_EQ(read(lora + "lora_dropout: 0.1\nstage: " + stage + "\n").lora_dropout, 0) << stage;
+    EXPECT_EQ(read(lora + "disable_dropout: false\nlora_dropout: 0.1\nstage: " + stage + "\n").lora_dropout, 0.1);
+  }
+}
+
 TEST_F(RecipeShape, TrlsDtypeIsOnlyThatOfLoading) {
   for (const char* dtype : {"auto", "float32", "bfloat16", "float16"}) {
     const Recipe recipe = read(kTrl + "dtype: " + dtype + "\n");
@@ -50,8 +61,15 @@ TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
   const Recipe one = read(kTrl + "dataset_config: all\ndataset_text_field: body\n");
   EXPECT_EQ(one.dataset,
             std::vector<std::string>{R"({"hf_hub_url":"maker/rows","subset":"all","columns":{"prompt":"body"}})"});
-  EXPECT_NE(refusal("model_name_or_path: m\ndatasets:\n- path: a\n  fraction: 0.5\n").find("'fraction'"),
+  EXPECT_NE(refusal("model_name_or_path: m\ndatasets:\n- path: a\n  fraction: 0.5\n").find(":4: fraction of"),
             std::string::npos);
+  const std::string named = kTrl + "eval_strategy: steps\ndataset_config: en\n";
+  EXPECT_EQ(read(named).eval_dataset,
+            std::vector<std::string>{R"({"hf_hub_url":"maker/rows","subset":"en","split":"test"})"});
+  EXPECT_TRUE(read(named + "test_split_size: 0.1\n").eval_dataset.empty());
+  EXPECT_TRUE(read("model_name_or_path: m\ndataset_name: r\ndatasets:\n- path: a\n").eval_dataset.empty());
+  EXPECT_EQ(read("model_name_or_path: m\ndatasets:\n- path: a\n", {"dataset_name=other"}).dataset,
+            std::vector<std::string>{"other"});
 }
 
 TEST_F(RecipeShape, TrlsLossesBelongToStages) {
@@ -59,7 +77,8 @@ TEST_F(RecipeShape, TrlsLossesBelongToStages) {
   EXPECT_EQ(read(kTrl + "loss_type: nll\n").sft_loss, "cross_entropy");
   EXPECT_EQ(read(kTrl + "loss_type: [hinge]\n", {"stage=dpo"}).pref_loss, "hinge");
   EXPECT_EQ(read(kTrl + "loss_type: kto\n", {"stage=kto"}).stage, "kto");
-  EXPECT_NE(refusal(kTrl + "stage: dpo\nloss_type: aot\n").find("aot"), std::string::npos);
+  EXPECT_NE(refusal(kTrl + "stage: dpo\nloss_type: aot\n").find("recipe.yaml:4: pref_loss: aot"), std::string::npos);
+  EXPECT_EQ(read(kTrl + "stage: dpo\npref_loss: ipo\n", {"loss_type=hinge"}).pref_loss, "hinge");
   EXPECT_NE(refusal(kTrl + "stage: kto\nloss_type: apo_zero_unpaired\n").find("apo_zero_unpaired"), std::string::npos);
 }
 
@@ -98,6 +117,9 @@ TEST_F(RecipeShape, ArgumentsOfSchedules) {
   EXPECT_NE(refusal(start + "lr_scheduler_type: cosine_with_min_lr\nmin_lr: 1e-3\n").find("must be less"),
             std::string::npos);
   EXPECT_NE(refusal(start + "lr_scheduler_type: cosine_with_min_lr\n").find("needs min_lr"), std::string::npos);
+  EXPECT_NE(refusal(start + "lr_scheduler_kwargs: '{\"last_epoch\": 1}'\n").find("recipe.yaml:2: "), std::string::npos);
+  EXPECT_EQ(read(start + "lr_scheduler_type: polynomial\nlr_scheduler_kwargs: {lr_end: 0.0}\n").min_lr, 0);
+  read(start + "lr_scheduler_kwargs: ''\n");
 }
 
 TEST_F(RecipeShape, KeysThatOverruleOthersInLlamaFactory) {
@@ -116,6 +138,9 @@ TEST_F(RecipeShape, DoEvalEvaluatesAtTheEnd) {
   EXPECT_EQ(read(start + "val_size: 0.1\n").eval_strategy, "end");
   EXPECT_EQ(read(start + "val_size: 0.1\neval_strategy: epoch\n").eval_strategy, "epoch");
   EXPECT_EQ(read(start).eval_strategy, "no") << "there are no rows to evaluate on";
+  EXPECT_EQ(read(start, {"val_size=0.1"}).eval_strategy, "end");
+  EXPECT_EQ(read(start + "val_size: 0.1\n", {"val_size=0"}).eval_strategy, "no");
+  EXPECT_EQ(read(start + "val_size: 0.1\n", {"do_eval=false"}).eval_strategy, "no");
 }
 
 // A key without a value counts as not given.
@@ -152,6 +177,13 @@ TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
   const Recipe full = read(model("llama3_1_8b", ""));
   EXPECT_EQ(full.finetuning_type, "full");
   EXPECT_EQ(full.model_name_or_path, "folder");
+  EXPECT_EQ(full.lr_scheduler_type, "constant");
+  EXPECT_EQ(full.max_grad_norm, 0);
+  EXPECT_NE(said_.find("tokenizer.max_seq_len is not given"), std::string::npos) << said_;
+  const Recipe adam =
+      read(model("llama3_1_8b", "") + "clip_grad_norm:\noptimizer:\n  _component_: torch.optim.AdamW\n");
+  EXPECT_EQ(adam.weight_decay, 0.01);
+  EXPECT_EQ(adam.max_grad_norm, 0);
   const Recipe lora = read(model("lora_llama3_1_8b",
                                  "  lora_attn_modules: [q_proj, v_proj, output_proj]\n  apply_lora_to_mlp: true\n"
                                  "  apply_lora_to_output: false\n  lora_rank: 4\n"));
@@ -164,6 +196,8 @@ TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
                 .quantization_bit,
             4);
   EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: [k_norm]\n")).find("found 'k_norm'"),
+            std::string::npos);
+  EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: q_proj\n")).find("wanted a list"),
             std::string::npos);
   EXPECT_NE(refusal(model("llama3_1_8b", "  max_batch: 3\n")).find("model.max_batch"), std::string::npos);
 }

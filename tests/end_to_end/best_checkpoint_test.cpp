@@ -59,7 +59,7 @@ TEST_F(BestCheckpoint, IsTheResult) {
 TEST_F(BestCheckpoint, HasItsOwnFigures) {
   const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true"}));
   ASSERT_EQ(run.code, 0) << run.err;
-  const json last = state()["log_history"], figures = json::parse(read_text(folder_ / "out/eval_results.json"));
+  const json figures = json::parse(read_text(folder_ / "out/eval_results.json"));
   ASSERT_LT(best_step(), 12);
   EXPECT_NEAR(figures["eval_loss"].get<double>(), state()["best_metric"].get<double>(), 1e-6);
 }
@@ -83,6 +83,12 @@ TEST_F(BestCheckpoint, IsKeptAndFoundUnderAnotherSpelling) {
       words(with(keys, {"resume_from_checkpoint=" + (folder_ / "out/checkpoint-12").string(), moved, "max_steps=13"})));
   ASSERT_EQ(elsewhere.code, 0) << elsewhere.err;
   EXPECT_EQ(read_text(folder_ / "moved/adapter_model.safetensors"), weights(best));
+  // The checkpoint from which the run continues is the best one so far.
+  const std::string again = "output_dir=" + (folder_ / "again").string();
+  const Outcome from_best =
+      run_fettle(folder_, words(with(keys, {"resume_from_checkpoint=" + (folder_ / "out" / best).string(), again})));
+  ASSERT_EQ(from_best.code, 0) << from_best.err;
+  EXPECT_EQ(read_text(folder_ / "again/adapter_model.safetensors"), weights(best));
   std::filesystem::remove_all(folder_ / "out" / best);
   const Outcome missing = run_fettle(folder_, words(with(keys, {"resume_from_checkpoint=true", "max_steps=14"})));
   EXPECT_EQ(missing.code, 2);
@@ -93,6 +99,7 @@ TEST_F(BestCheckpoint, IsKeptAndFoundUnderAnotherSpelling) {
 TEST_F(BestCheckpoint, IsTheBestOfThoseThatWereSaved) {
   const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true", "eval_steps=1", "save_steps=4"}));
   ASSERT_EQ(run.code, 0) << run.err;
+  ASSERT_NE(best_step() % 4, 0) << "the best evaluation has no checkpoint";
   int64_t best = 0;
   double least = INFINITY;
   const json log = state()["log_history"];

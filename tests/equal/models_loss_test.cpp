@@ -106,7 +106,7 @@ TEST(TokenLoss, ChunksEqualTheWholeWithABiasOnTheHead) {
 }
 
 // Eight devices split rows, positions and the vocabulary in several ways. Each adds up the head's gradient of its own
-// tokens over the chunks; the loop over the chunks exchanges no array of the head's size.
+// tokens over the chunks, or the devices exchange the gradient after each chunk.
 TEST(TokenLoss, DevicesSumTheHeadsGradientOverTheChunks) {
   const int64_t rows = 8, positions = 24, width = 16, vocabulary = 32;
   const Value hidden = random_value({DType::kF32, {rows, positions, width}}, 1, -2, 2);
@@ -116,32 +116,36 @@ TEST(TokenLoss, DevicesSumTheHeadsGradientOverTheChunks) {
     wanted.elements.push_back(i % 3 == 0 ? -100 : static_cast<double>(i * 7 % vocabulary));
   const ModelConfig config;
   const Weights none;
-  const auto result = [&](const MeshAxes& mesh) {
+  const auto result = [&](const MeshAxes& mesh, bool own_sums = true) {
     GraphRun run(mesh);
     const ShardingRules rules(mesh);
     const Forward f{.config = config, .weights = none, .sharding = rules};
     const Tensor x = run.input(hidden, rules.partition({"batch", "length", "act_embed"}, hidden.shape.dims, "x"));
     const Tensor head = run.input(weight, rules.partition({"vocab", "embed"}, weight.shape.dims, "head"));
     const Tensor targets = run.input(wanted, rules.partition({"batch", "length"}, wanted.shape.dims, "targets"));
-    const int64_t six = rows * 6 * vocabulary * 4;  // bytes: chunks of 6 positions on one device
-    const TokenLoss loss =
-        token_loss(f, x, {head}, targets, {.differentiable = true, .head_trained = true, .chunk_bytes = six / 8});
+    const TokenLoss loss = token_loss(f, x, {head}, targets,
+                                      {.differentiable = true,
+                                       .head_trained = true,
+                                       .chunk_bytes = 6 * vocabulary * 4,  // a row's logits of 6 positions
+                                       .own_sum_bytes = own_sums ? 1 << 20 : 0});
     run.output("sum", loss.sum);
     const std::vector<Tensor> grads = grad(loss.sum, {x, head});
     run.output("dhidden", grads[0]);
     run.output("dhead", grads[1]);
     if (mesh.size_of("fsdp") == 8)
-      EXPECT_NE(run.program().text().find("8x1x32x16xf32"), std::string::npos) << "the devices' own sums";
+      EXPECT_EQ(run.program().text().find("8x1x32x16xf32") != std::string::npos, own_sums) << "the devices' own sums";
     return run.run();
   };
   const std::map<std::string, Value> one = result({});
   for (const std::map<std::string, int64_t>& sizes :
        {std::map<std::string, int64_t>{{"fsdp", 8}}, {{"dp", 2}, {"fsdp", 2}, {"tp", 2}}, {{"fsdp", 2}, {"sp", 4}}}) {
-    const std::map<std::string, Value> eight = result(make_mesh(sizes, 8));
-    for (const auto& [name, value] : one)
-      for (size_t e = 0; e < value.elements.size(); ++e)
-        EXPECT_NEAR(eight.at(name).elements[e], value.elements[e], 1e-5 * (name == "sum" ? 100 : 1))
-            << name << ' ' << e << ' ' << mesh_title(make_mesh(sizes, 8));
+    for (const bool own_sums : {true, false}) {
+      const std::map<std::string, Value> eight = result(make_mesh(sizes, 8), own_sums);
+      for (const auto& [name, value] : one)
+        for (size_t e = 0; e < value.elements.size(); ++e)
+          EXPECT_NEAR(eight.at(name).elements[e], value.elements[e], 1e-5 * (name == "sum" ? 100 : 1))
+              << name << ' ' << e << ' ' << mesh_title(make_mesh(sizes, 8)) << ' ' << own_sums;
+    }
   }
 }
 

@@ -57,8 +57,9 @@ bool is_mount_point(const fs::path& folder) {
     return statx(AT_FDCWD, path.c_str(), 0, STATX_TYPE, &facts) == 0;
   };
   if (!read(folder, own) || !read(folder.parent_path(), parent)) return false;
-  const bool mounted = (own.stx_attributes_mask & own.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-  return mounted || own.stx_dev_major != parent.stx_dev_major || own.stx_dev_minor != parent.stx_dev_minor;
+  // Old kernels do not say what is a mount point. A subvolume of btrfs has a device of its own, but can be renamed.
+  if ((own.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) != 0) return (own.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+  return own.stx_dev_major != parent.stx_dev_major || own.stx_dev_minor != parent.stx_dev_minor;
 }
 
 void move(const fs::path& from, const fs::path& to) {

@@ -8,6 +8,7 @@
 #include "config/foreign/axolotl.h"
 #include "config/foreign/other_defaults.h"
 #include "config/foreign/torchtune.h"
+#include "config/foreign/trl.h"
 #include "config/yaml_text.h"
 
 namespace fettle {
@@ -48,7 +49,10 @@ std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& al
   if (is_v1(root)) return read_v1(root);
   if (is_axolotl(root)) return read_axolotl(root, file);
   if (is_torchtune(root)) return read_torchtune(root, file);
-  return read_other_defaults(root.size() > 0 ? root : all, all);
+  const YAML::Node& keys = root.size() > 0 ? root : all;  // these show which tool it is
+  if (const auto other = read_other_defaults(keys, all)) return other;
+  if (is_trl(keys)) return read_trl(root, all, file);
+  return std::nullopt;
 }
 
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file) {

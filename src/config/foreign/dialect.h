@@ -15,11 +15,13 @@
 namespace fettle {
 
 struct Dialect {
-  std::string tool;                                       // "Axolotl"
-  std::vector<std::pair<std::string, YAML::Node>> meant;  // Fettle's keys and values that the file's keys mean
-  std::vector<std::pair<std::string, YAML::Node>> usual;  // the tool's defaults, for keys that the file lacks
-  std::set<std::string> handled;                          // the file's keys that are already read or have no effect
-  std::set<std::string> handled_words;                    // the same for overrides
+  using Values = std::vector<std::pair<std::string, YAML::Node>>;  // Fettle's keys and values
+
+  std::string tool;                     // "Axolotl"
+  Values meant, meant_words;            // what the keys of the file mean, and what the overrides mean
+  Values usual;                         // the tool's defaults, for keys that the recipe lacks
+  std::set<std::string> handled;        // the file's keys that are already read or have no effect
+  std::set<std::string> handled_words;  // the same for overrides
 };
 
 // Translates a recipe: `root` has the keys of the file, `all` the keys of the file and the overrides. Both are maps.

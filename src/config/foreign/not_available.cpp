@@ -102,6 +102,8 @@ const std::vector<NotAvailable>& not_available() {
       {"chat_template_jinja", {}, "put chat_template.jinja into the model folder"},
       {"dataset_text_field", {"text", "content"}},
       {"dataset_config", {}},
+      {"dataset.split", {"train"}, "set `split` in an entry of `dataset`"},
+      {"dataset_val.*", {}, "set eval_dataset to the rows to evaluate on"},
       {"dataset_train_split", {"train"}, "set `split` in an entry of `dataset`"},
       {"dataset_test_split", {"test"}, "set eval_dataset to the rows to evaluate on"},
       {"agent_template", {}, "the model's own chat template renders tools"},

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -22,6 +23,9 @@ std::string component(const YAML::Node& root) {
 YAML::Node lora_target(const YAML::Node& model, const std::string& file) {
   YAML::Node target(YAML::NodeType::Sequence);
   const YAML::Node layers = model["lora_attn_modules"];
+  if (layers.IsDefined() && !layers.IsNull() && !layers.IsSequence())
+    throw UserError("{}:{}: lora_attn_modules: found {}, wanted a list of layers", file, layers.Mark().line + 1,
+                    describe_node(layers));
   if (layers.IsDefined() && layers.IsSequence())
     for (const auto& layer : layers) {
       const std::string name = layer.IsScalar() ? layer.Scalar() : "?";
@@ -34,6 +38,28 @@ YAML::Node lora_target(const YAML::Node& model, const std::string& file) {
     for (const char* name : {"gate_proj", "up_proj", "down_proj"}) target.push_back(name);
   if (is_on(model["apply_lora_to_output"])) target.push_back("lm_head");
   return target;
+}
+
+YAML::Node inner(const YAML::Node& root, const char* section, const char* key) {
+  const YAML::Node map = root[section];
+  return map.IsDefined() && map.IsMap() ? map[key] : YAML::Node(YAML::NodeType::Undefined);
+}
+
+bool is_missing(const YAML::Node& node) {
+  return !node.IsDefined() || node.IsNull();
+}
+
+// torchtune's recipes use only what the file names: without a schedule, the learning rate is constant; without
+// clip_grad_norm, gradients are not clipped. The optimizers' own defaults are those of torch and bitsandbytes.
+void read_usual(const YAML::Node& root, Dialect& out) {
+  const auto usual = [&](const char* key, const char* value) { out.usual.emplace_back(key, YAML::Node(value)); };
+  if (is_missing(root["lr_scheduler"])) usual("lr_scheduler_type", "constant");
+  usual("max_grad_norm", "0");
+  const YAML::Node optimizer = inner(root, "optimizer", "_component_");
+  const std::string name = optimizer.IsDefined() && optimizer.IsScalar() ? optimizer.Scalar() : "";
+  if (name.find("AdamW") != std::string::npos) usual("weight_decay", "0.01");
+  if (is_missing(inner(root, "tokenizer", "max_seq_len")) && is_missing(root["cutoff_len"]))
+    warn("tokenizer.max_seq_len is not given: torchtune then cuts no row, but Fettle cuts rows at 2048 tokens; set it");
 }
 
 }  // namespace
@@ -60,6 +86,7 @@ Dialect read_torchtune(const YAML::Node& root, const std::string& file) {
     out.usual.emplace_back("lora_alpha", YAML::Node("16"));
     if (const YAML::Node target = lora_target(model, file); target.size() > 0) mean("lora_target", target);
   }
+  read_usual(root, out);
   for (const auto& pair : model) {
     const std::string key = pair.first.Scalar();
     if (key == "_component_" || key == "lora_attn_modules" || key.starts_with("apply_lora_to_") ||

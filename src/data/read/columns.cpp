@@ -19,12 +19,13 @@ const ordered_json* find_any_column(const ordered_json& row, const std::vector<s
 }
 
 std::string missing_column(const ordered_json& row, const std::string& column) {
-  constexpr size_t kShown = 12, kLongest = 40;
+  if (row.is_object() && row.contains(column)) return fmt::format("the column '{}' is null", column);
+  constexpr size_t kShown = 12;
   std::string names;
   size_t count = 0;
   if (row.is_object())
     for (const auto& [name, value] : row.items())
-      if (++count <= kShown) names += (names.empty() ? "" : ", ") + name.substr(0, kLongest);
+      if (++count <= kShown) names += (names.empty() ? "" : ", ") + name;
   if (count > kShown) names += fmt::format(" and {} more", count - kShown);
   return fmt::format("the column '{}' is missing; the row has {}", column, names.empty() ? "no columns" : names);
 }

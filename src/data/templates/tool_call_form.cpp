@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "data/thinking_tags.h"
 
 namespace fettle {
 namespace {
@@ -62,7 +64,7 @@ std::string python_json(const ordered_json& value) {
 ordered_json parsed_arguments(const ordered_json& arguments) {
   if (!arguments.is_string()) return arguments;
   const auto& text = arguments.get_ref<const std::string&>();
-  if (text.find_first_not_of(" \n\t\r") == std::string::npos) return ordered_json::object();
+  if (is_blank(text)) return ordered_json::object();
   if (const auto large = large_integers(text); !large.empty())
     throw UserError(
         "the arguments of a function call have the integer {}, which has more than 64 bits; write it in quotes, as a "
@@ -105,6 +107,7 @@ void ToolCallForm::give_to(ordered_json& message) const {
     ordered_json& value = function["arguments"];
     if (arguments == Arguments::kObjects) value = parsed_arguments(value);
     if (arguments == Arguments::kTexts && !value.is_string()) value = python_json(value);
+    if (value.is_string() && is_blank(value.get_ref<const std::string&>())) value = "{}";
   }
 }
 

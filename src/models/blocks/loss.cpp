@@ -130,6 +130,13 @@ TokenHead gathered(const Forward& f, const TokenHead& head) {
           head.bias_V ? f.sharding.constrain(head.bias_V, {"act_vocab"}) : Tensor{}};
 }
 
+// Returns the number of devices along these mesh axes.
+int64_t size_of(const Forward& f, const std::vector<std::string>& axes) {
+  int64_t size = 1;
+  for (const std::string& axis : axes) size *= f.sharding.mesh().size_of(axis);
+  return size;
+}
+
 // The number of parts into which the devices split the rows and the positions of a chunk.
 struct Parts {
   int64_t rows = 1, positions = 1;
@@ -137,13 +144,8 @@ struct Parts {
 };
 
 Parts parts_of(const Forward& f, int64_t rows, int64_t positions) {
-  const auto parts = [&](const char* axis, int64_t size) {
-    const Partition split = f.sharding.fitting({axis}, {size});
-    int64_t count = 1;
-    for (const std::string& name : split.dims[0]) count *= f.sharding.mesh().size_of(name);
-    return count;
-  };
-  return {parts("batch", rows), parts("length", positions)};
+  const Partition split = f.sharding.fitting({"batch", "length"}, {rows, positions});
+  return {size_of(f, split.dims[0]), size_of(f, split.dims[1])};
 }
 
 // Adds up the gradient of the head over the chunks. If the devices split the tokens, each device adds up the gradient
@@ -152,12 +154,14 @@ Parts parts_of(const Forward& f, int64_t rows, int64_t positions) {
 // devices do exchange the gradient; then chunks are larger.
 class HeadGradient {
  public:
-  HeadGradient(const Forward& f, const Tensor& head_VD, const Parts& parts)
-      : f_(f), head_(head_VD), parts_(fits(head_VD) ? parts : Parts{}) {}
+  HeadGradient(const Forward& f, const Tensor& head_VD, const Parts& parts, bool own_sums)
+      : f_(f), head_(head_VD), parts_(own_sums ? parts : Parts{}) {}
 
-  // Returns whether own sums of this head take little enough memory on each device.
-  static bool fits(const Tensor& head_VD) { return bytes(head_VD) <= int64_t{2} << 30; }
-  static int64_t bytes(const Tensor& head_VD) { return head_VD.shape().with_dtype(DType::kF32).bytes(); }
+  // Returns how many bytes the own sum takes on one device.
+  static int64_t bytes(const Forward& f, const Tensor& head_VD) {
+    const Partition split = f.sharding.fitting({"act_vocab"}, {head_VD.dim(0)});
+    return head_VD.shape().with_dtype(DType::kF32).bytes() / size_of(f, split.dims[0]);
+  }
 
   Tensor zero() const {
     const Shape whole = head_.shape().with_dtype(DType::kF32);
@@ -236,11 +240,12 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
   const int64_t sp = f.sharding.mesh().size_of("sp");
   const TokenHead head = gathered(f, stored_head);
   const bool head_grad = options.differentiable && options.head_trained, bias_grad = head_grad && head.bias_V;
-  const bool exchanges = head_grad && parts_of(f, b, t).count() > 1 && !HeadGradient::fits(head.weight_VD);
-  const int64_t budget =
-      exchanges ? std::max(options.chunk_bytes, HeadGradient::bytes(head.weight_VD) / 8) : options.chunk_bytes;
+  const int64_t own_bytes = HeadGradient::bytes(f, head.weight_VD);
+  const bool own_sums = own_bytes <= options.own_sum_bytes;
+  const bool exchanges = head_grad && parts_of(f, b, t).count() > 1 && !own_sums;
+  const int64_t budget = exchanges ? std::max(options.chunk_bytes, own_bytes / 8) : options.chunk_bytes;
   const int64_t chunk = chunk_length(f, b, t, v, budget);
-  const HeadGradient gradient(f, head.weight_VD, parts_of(f, b, chunk));
+  const HeadGradient gradient(f, head.weight_VD, parts_of(f, b, chunk), own_sums);
 
   std::vector<Tensor> carries{constant(0, DType::kF32)};
   if (head_grad) carries.push_back(gradient.zero());

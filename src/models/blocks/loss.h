@@ -41,6 +41,9 @@ struct LossOptions {
   Tensor weights_BT;              // f32: factor on the loss of each token in `sum`; null: 1
   TokenObjective objective = {};  // the objective of `sum`; losses_BT are always cross-entropy
   int64_t chunk_bytes = int64_t{128} << 20;  // limit for one chunk's f32 logits on one device
+  // Limit for a device's own sum of the head's gradient, in f32. If the sum takes more, the devices exchange the
+  // gradient after each chunk.
+  int64_t own_sum_bytes = int64_t{3} << 30;
 };
 
 struct CrossEntropy {

@@ -1,0 +1,183 @@
+#include "config/foreign/trl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "config/foreign/axolotl_sets.h"
+#include "config/value.h"
+
+namespace fettle {
+namespace {
+
+bool is_given(const YAML::Node& map, const char* key) {
+  return map[key].IsDefined() && !map[key].IsNull();
+}
+
+bool is_mixture(const YAML::Node& root) {
+  const YAML::Node sets = root["datasets"];
+  return sets.IsDefined() && sets.IsSequence() && sets.size() > 0 && sets[0].IsMap();
+}
+
+// Source of the defaults: trl/trainer/*_config.py and *_trainer.py, model_config.py and scripts/utils.py of TRL 1.
+class TrlReader {
+ public:
+  TrlReader(const YAML::Node& root, const YAML::Node& all, std::string file)
+      : root_(root), all_(all), file_(std::move(file)), stage_(text("stage").empty() ? "sft" : text("stage")) {}
+
+  Dialect read() {
+    read_method();
+    usual("learning_rate", stage_ == "dpo" || stage_ == "kto" ? "1e-6" : stage_ == "rm" ? "1e-4" : "2e-5");
+    read_rows();
+    read_loss();
+    if (is_mixture(all_))
+      read_mixture();
+    else
+      read_dataset();
+    handle({"dtype", "torch_dtype"});  // in TRL, only the dtype in which weights are loaded
+    if (!is_on(all_["fp16"])) usual("bf16", "true");
+    return std::move(out_);
+  }
+
+ private:
+  bool has(const char* key) const { return is_given(all_, key); }
+  bool has_any(std::initializer_list<const char*> keys) const {
+    return std::ranges::any_of(keys, [&](const char* key) { return has(key); });
+  }
+  std::string text(const char* key) const { return has(key) && all_[key].IsScalar() ? all_[key].Scalar() : ""; }
+  bool compares_replies() const { return stage_ == "dpo" || stage_ == "kto" || stage_ == "rm"; }
+
+  void usual(const char* key, const std::string& value) { out_.usual.emplace_back(key, YAML::Node(value)); }
+  // Sets a key of Fettle that the key `from` means.
+  void mean(const char* from, const char* key, const YAML::Node& value) {
+    const bool in_file = root_[from].IsDefined() && all_[from].is(root_[from]);
+    (in_file ? out_.meant : out_.meant_words).emplace_back(key, value);
+  }
+  void handle(std::initializer_list<const char*> keys) {
+    out_.handled.insert(keys.begin(), keys.end());
+    out_.handled_words.insert(keys.begin(), keys.end());
+  }
+
+  void read_method() {
+    if (!has("use_peft")) usual("finetuning_type", "full");
+    if (!is_on(all_["use_peft"])) return;
+    usual("lora_rank", "16");
+    usual("lora_alpha", "32");
+    read_dropout();
+    if (is_on(all_["load_in_4bit"])) usual("double_quantization", "false");
+    if (!has_any({"lora_target_modules", "lora_target"}))
+      warn(
+          "lora_target_modules is not given: PEFT chooses layers by the model's family, but Fettle takes all linear "
+          "layers; set lora_target_modules: q_proj,v_proj for PEFT's usual choice");
+  }
+
+  // When TRL compares replies, it turns every dropout off by default, also that of LoRA.
+  void read_dropout() {
+    const bool off = compares_replies() && (!has("disable_dropout") || is_on(all_["disable_dropout"]));
+    if (compares_replies()) handle({"disable_dropout"});
+    if (!off) return usual("lora_dropout", "0.05");
+    usual("lora_dropout", "0");
+    if (!has("lora_dropout")) return;
+    handle({"lora_dropout"});
+    mean("lora_dropout", "lora_dropout", YAML::Node("0"));
+    info("lora_dropout is 0: TRL turns dropout off in stage {}, unless disable_dropout is false", stage_);
+  }
+
+  void read_rows() {
+    usual("plain_text_rows", "true");
+    if (all_["max_length"].IsDefined() && all_["max_length"].IsNull())
+      warn("max_length is empty: TRL then cuts no row, but Fettle cuts rows at 2048 tokens; set max_length");
+    else
+      usual("cutoff_len", "1024");
+    if (stage_ == "sft" && !has_any({"assistant_only_loss", "completion_only_loss", "train_on_prompt"}))
+      warn(
+          "assistant_only_loss is not given: TRL trains all tokens of `messages`, but Fettle trains the assistant's "
+          "turns; set train_on_prompt: true to train all tokens");
+  }
+
+  // Reads the name of the loss. Each stage has its own: `kto` in stage kto is Fettle's only loss of that stage.
+  void read_loss() {
+    if (!has("loss_type")) return;
+    const YAML::Node list = all_["loss_type"];
+    const YAML::Node one = list.IsSequence() && list.size() == 1 ? list[0] : list;
+    if (!one.IsScalar()) return;
+    const std::string loss = one.Scalar();
+    const bool sft = stage_ == "sft";
+    const bool usual_loss = sft ? loss == "nll" || loss == "chunked_nll" : stage_ == "kto" && loss == "kto";
+    if (!usual_loss && !(sft && loss == "dft") && stage_ != "dpo") return;
+    handle({"loss_type"});
+    if (!usual_loss) mean("loss_type", sft ? "sft_loss" : "pref_loss", one);
+  }
+
+  // Reads `datasets`, a list of data sets. TRL then ignores dataset_name.
+  void read_mixture() {
+    AxolotlSets sets(file_, AxolotlSets::Rows::kReplies);  // both tools describe the place of rows in the same way
+    YAML::Node list(YAML::NodeType::Sequence);
+    for (const auto& item : all_["datasets"]) {
+      YAML::Node place(YAML::NodeType::Map);
+      if (item.IsMap())
+        for (const auto& pair : item) {
+          const std::string key = pair.first.Scalar();
+          if ((key == "fraction" || key == "data_dir") && !pair.second.IsNull())
+            throw UserError("{}:{}: {} of a data set is not available; list the data set's files without it", file_,
+                            pair.first.Mark().line + 1, key);
+          if (key != "columns") place[pair.first] = pair.second;  // `columns` are the columns to load
+        }
+      list.push_back(item.IsMap() ? sets.entry(place) : item.Scalar());
+    }
+    for (const char* key : {"datasets", "dataset_name", "dataset_config"}) out_.handled.insert(key);
+    out_.handled_words.insert("datasets");
+    mean("datasets", "dataset", list);
+  }
+
+  // Reads dataset_name with the keys that belong to it. With eval_strategy, TRL evaluates on the split `test`.
+  void read_dataset() {
+    const std::string name = text("dataset_name"), column = text("dataset_text_field");
+    if (name.empty()) return;
+    nlohmann::ordered_json entry = {{"hf_hub_url", name}};
+    if (has("dataset_config")) entry["subset"] = text("dataset_config");
+    if (!column.empty() && column != "text") entry["columns"] = {{"prompt", column}};
+    const auto set = [&](const char* key, const nlohmann::ordered_json& value) {
+      YAML::Node list(YAML::NodeType::Sequence);
+      list.push_back(value.dump());
+      mean("dataset_name", key, list);
+    };
+    if (entry.size() > 1) {
+      handle({"dataset_name", "dataset_config", "dataset_text_field"});
+      set("dataset", entry);
+    }
+    const std::string evaluates = text("eval_strategy");
+    std::error_code ignored;
+    if (evaluates.empty() || evaluates == "no" || std::filesystem::exists(name, ignored) ||
+        has_any({"eval_dataset", "val_size", "val_set_size", "split_dataset_ratio", "test_split_size"}))
+      return;
+    entry["split"] = "test";
+    set("eval_dataset", entry);
+    info("eval_dataset: the split `test` of {}, as in TRL", name);
+  }
+
+  const YAML::Node& root_;
+  const YAML::Node& all_;
+  std::string file_, stage_;
+  Dialect out_{.tool = "TRL"};
+};
+
+}  // namespace
+
+bool is_trl(const YAML::Node& root) {
+  for (const char* key :
+       {"use_peft", "dataset_train_split", "dataset_test_split", "assistant_only_loss", "completion_only_loss"})
+    if (is_given(root, key)) return true;
+  return is_given(root, "model_name_or_path") && (is_given(root, "dataset_name") || is_mixture(root));
+}
+
+Dialect read_trl(const YAML::Node& root, const YAML::Node& all, const std::string& file) {
+  return TrlReader(root, all, file).read();
+}
+
+}  // namespace fettle

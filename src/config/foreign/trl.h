@@ -1,0 +1,20 @@
+// Defines read_trl, which translates recipes of TRL: its defaults, and keys whose meaning depends on the stage.
+#pragma once
+
+#include <yaml-cpp/yaml.h>
+
+#include <string>
+
+#include "config/foreign/dialect.h"
+
+namespace fettle {
+
+// Returns whether the keys of `root` are typical of TRL.
+bool is_trl(const YAML::Node& root);
+
+// Translates a recipe: `root` has the keys of the file, `all` these keys and the overrides, which share their nodes
+// with `root`. `file` is the recipe's name in messages. Warns when Fettle does not follow a default of TRL. Throws
+// UserError for data sets that cannot be read.
+Dialect read_trl(const YAML::Node& root, const YAML::Node& all, const std::string& file);
+
+}  // namespace fettle
