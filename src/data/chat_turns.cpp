@@ -188,12 +188,11 @@ void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const s
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role != "assistant" || !messages[i].train || !json[i].contains("tool_calls")) continue;
     const std::string missing = missing_call(json[i], own[i].empty() ? all : own[i]);
-    if (missing.empty()) continue;
-    const bool elsewhere = missing_call(json[i], text).empty();
-    throw UserError(
-        "{} {} of '{}' in message {}, so the call would not be trained; remove the call's message, put its text into "
-        "the content, or use another template",
-        name, elsewhere ? "writes outside of the trained reply the call" : "does not write the call", missing, i + 1);
+    if (!missing.empty())
+      throw UserError(
+          "{} does not write the call of '{}' in message {} into the reply, so the call would not be trained; remove the "
+          "call's message, put its text into the content, or use another template",
+          name, missing, i + 1);
   }
 }
 

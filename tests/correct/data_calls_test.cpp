@@ -81,6 +81,28 @@ TEST(Calls, ACallThatTheTemplateLeavesOutIsABadRow) {
   EXPECT_NE(rendered(twice, first_only).find("does not write the call of 'f'"), std::string::npos);
 }
 
+// The template leaves out thoughts before the last question, and a prompt opens a thought. So the earlier turns, which
+// have calls but no content, are not where their prompts end.
+TEST(Calls, TurnsWithoutContentAreFoundAmongThoughts) {
+  const std::string thinking =
+      "{% set last = namespace(user=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set last.user = loop.index0 "
+      "%}{% endif %}{% endfor %}{% for m in messages %}{% if m.role == 'assistant' %}{{ '<A>' }}"
+      "{% if loop.index0 > last.user and m.reasoning_content %}{{ '<think>' ~ m.reasoning_content ~ '</think>' }}"
+      "{% endif %}{% if m.content is not none %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}"
+      "{{ '<call>' ~ c.function.name ~ (c.function.arguments | tojson) }}{% endfor %}{{ eos_token }}{% else %}"
+      "{{ '<' ~ m.role ~ '>' ~ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<A><think>' }}"
+      "{% endif %}";
+  const auto call = [](const std::string& name) {
+    return R"({"role": "assistant", "content": null, "reasoning_content": "h", "tool_calls": [{"function": {"name": ")" +
+           name + R"(", "arguments": {}}}]}, {"role": "tool", "content": "r"}, )";
+  };
+  const std::string row = R"({"messages": [{"role": "user", "content": "q"}, )" + call("f") + call("g") +
+                          R"({"role": "assistant", "content": "a"}, {"role": "user", "content": "p"},
+                          {"role": "assistant", "content": "b", "reasoning_content": "h"}]})";
+  EXPECT_EQ(rendered(row, thinking),
+            "<user>q<A>[[<call>f{}</s><tool>r<A><call>g{}</s><tool>r<A>a</s><user>p<A><think>h</think>b</s>]]");
+}
+
 TEST(Calls, AnIdMayStandForTheName) {
   const std::string kimi =
       "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.id }}{{ c.function.arguments | "
