@@ -190,7 +190,8 @@ void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const s
     const std::string missing = missing_call(json[i], own[i].empty() ? all : own[i]);
     if (!missing.empty())
       throw UserError(
-          "{} does not write the call of '{}' in message {} into the reply, so the call would not be trained; remove the "
+          "{} does not write the call of '{}' in message {} into the reply, so the call would not be trained; remove "
+          "the "
           "call's message, put its text into the content, or use another template",
           name, missing, i + 1);
   }

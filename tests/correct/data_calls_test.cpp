@@ -85,7 +85,8 @@ TEST(Calls, ACallThatTheTemplateLeavesOutIsABadRow) {
 // have calls but no content, are not where their prompts end.
 TEST(Calls, TurnsWithoutContentAreFoundAmongThoughts) {
   const std::string thinking =
-      "{% set last = namespace(user=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set last.user = loop.index0 "
+      "{% set last = namespace(user=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set last.user = "
+      "loop.index0 "
       "%}{% endif %}{% endfor %}{% for m in messages %}{% if m.role == 'assistant' %}{{ '<A>' }}"
       "{% if loop.index0 > last.user and m.reasoning_content %}{{ '<think>' ~ m.reasoning_content ~ '</think>' }}"
       "{% endif %}{% if m.content is not none %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}"
