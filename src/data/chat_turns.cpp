@@ -191,8 +191,7 @@ void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const s
     if (!missing.empty())
       throw UserError(
           "{} does not write the call of '{}' in message {} into the reply, so the call would not be trained; remove "
-          "the "
-          "call's message, put its text into the content, or use another template",
+          "the call's message, put its text into the content, or use another template",
           name, missing, i + 1);
   }
 }

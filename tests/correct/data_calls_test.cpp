@@ -73,8 +73,7 @@ TEST(Calls, ACallThatTheTemplateLeavesOutIsABadRow) {
   const std::string first_only =
       "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls[0].function.name ~ "
       "m.tool_calls[0].function.arguments | tojson }}{% endif %}{% if m.role == 'assistant' %}{{ eos_token }}{% endif "
-      "%}"
-      "{% endfor %}";
+      "%}{% endfor %}";
   const std::string twice =
       R"({"messages": [{"role": "user", "content": "f"}, {"role": "assistant", "content": "", "tool_calls": [
           {"function": {"name": "f", "arguments": {}}}, {"function": {"name": "f", "arguments": {}}}]}]})";
@@ -86,8 +85,7 @@ TEST(Calls, ACallThatTheTemplateLeavesOutIsABadRow) {
 TEST(Calls, TurnsWithoutContentAreFoundAmongThoughts) {
   const std::string thinking =
       "{% set last = namespace(user=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set last.user = "
-      "loop.index0 "
-      "%}{% endif %}{% endfor %}{% for m in messages %}{% if m.role == 'assistant' %}{{ '<A>' }}"
+      "loop.index0 %}{% endif %}{% endfor %}{% for m in messages %}{% if m.role == 'assistant' %}{{ '<A>' }}"
       "{% if loop.index0 > last.user and m.reasoning_content %}{{ '<think>' ~ m.reasoning_content ~ '</think>' }}"
       "{% endif %}{% if m.content is not none %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}"
       "{{ '<call>' ~ c.function.name ~ (c.function.arguments | tojson) }}{% endfor %}{{ eos_token }}{% else %}"

@@ -123,9 +123,8 @@ AtomicFolder::AtomicFolder(const fs::path& target, Existing existing) : existing
                     target_.string());
   if (is_mount_point(target_))
     throw UserError(
-        "the folder {} is a mount point (a volume), which cannot be replaced as a whole; choose a folder inside it, "
-        "such "
-        "as {}",
+        "the folder {} is a mount point (a volume), which cannot be replaced as a whole; choose a folder inside "
+        "it, such as {}",
         target_.string(), (target_ / "model").string());
   fs::create_directories(target_.parent_path(), code);
   if (code) throw_file_error("create", target_, code.value());
