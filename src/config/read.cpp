@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "config/checks.h"
 #include "config/foreign/dialect.h"
-#include "config/foreign/other_defaults.h"
 #include "config/foreign/settings_file.h"
 #include "config/foreign/tables.h"
 #include "config/keys.h"
@@ -121,9 +120,9 @@ class Reader {
   }
 
  private:
-  // Returns whether the recipe can take this key from another tool's settings. eval_strategy needs rows to evaluate on.
-  // bf16 and fp16 exclude each other.
-  // offload_dir_weights needs offload_dir, and a run with both float32 and 16-bit weights.
+  // Returns whether the recipe can take this key from another tool's settings. bf16 and fp16 exclude each other.
+  // eval_strategy needs rows to evaluate on. offload_dir_weights needs offload_dir, and a run with both float32 and
+  // 16-bit weights.
   bool suits(const std::string& key) const {
     if (key == "bf16") return !recipe_.fp16;
     if (key == "fp16") return !recipe_.bf16 && !recipe_.pure_bf16;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "data/thinking_tags.h"
 
 namespace fettle {
 namespace {
@@ -91,7 +92,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   ordered_json tools = *value;
   if (tools.is_string()) {
     const auto text = tools.get<std::string>();
-    if (text.find_first_not_of(" \n\t\r") == std::string::npos) return "";
+    if (is_blank(text)) return "";
     tools = parsed_text(text, quoted(column));
     if (tools.is_discarded()) bad("'{}' is a text, but not valid JSON", column);
   }
@@ -105,7 +106,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
 void want_json_arguments(const ordered_json& arguments) {
   if (!arguments.is_string()) return;
   const auto& text = arguments.get_ref<const std::string&>();
-  if (text.find_first_not_of(" \n\t\r") == std::string::npos) return;
+  if (is_blank(text)) return;
   if (parse_json_or_discard<ordered_json>(text).is_discarded())
     bad("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
 }

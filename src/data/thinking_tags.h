@@ -1,4 +1,5 @@
-// Defines only_thinking and where_they_differ, which handle the tags of thinking blocks in rendered texts.
+// Defines only_thinking and where_they_differ, which handle the tags of thinking blocks in rendered texts. Also defines
+// is_space_byte and is_blank.
 #pragma once
 
 #include <cstddef>
