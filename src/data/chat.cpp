@@ -387,12 +387,8 @@ const std::vector<int32_t>& ChatTemplate::stop_ids() const {
 
 ChatTemplate::Counts ChatTemplate::counts() const {
   Counts counts;
-  for (const State* state : {state_.get(), with_calls_.get()}) {
-    if (!state) continue;
-    counts.rewritten += state->rewritten;
-    counts.prompt_thinks += state->prompt_thinks;
-    counts.without_end += state->without_end;
-  }
+  for (const State* state : {state_.get(), with_calls_.get()})
+    if (state) counts += {state->rewritten, state->prompt_thinks, state->without_end};
   return counts;
 }
 

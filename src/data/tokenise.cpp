@@ -79,13 +79,8 @@ RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int
 
 ChatTemplate::Counts RowTokeniser::counts() const {
   ChatTemplate::Counts all;
-  for (const ChatTemplate* each : {template_.get(), plain_.get()}) {
-    if (!each) continue;
-    const ChatTemplate::Counts one = each->counts();
-    all.rewritten += one.rewritten;
-    all.prompt_thinks += one.prompt_thinks;
-    all.without_end += one.without_end;
-  }
+  for (const ChatTemplate* each : {template_.get(), plain_.get()})
+    if (each) all += each->counts();
   return all;
 }
 
