@@ -1,18 +1,15 @@
-// Defines Progress, which shows the progress of a run. Also defines the banners before and after the run.
+// Defines Progress, which shows the progress of a run.
 //
 // Tokens do not include padding. Speeds and the remaining time are computed without the steps in which a program was
 // compiled, and without the work between steps (evaluation, saving).
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 
 #include "base/seconds_since.h"
-#include "programs/devices.h"
-#include "run/run.h"
 
 namespace fettle {
 
@@ -54,9 +51,9 @@ class Progress {
  public:
   explicit Progress(const ProgressOptions& options);
 
-  // Call these before and after each step. Fetching the batch is part of the step.
-  void start_step();
-  void finish_step(const StepReport& report);
+  // Call these before and after each step. Fetching the batch is part of the step. `now` is the time of the call.
+  void start_step(Clock::time_point now = Clock::now()) { step_begin_ = now; }
+  void finish_step(const StepReport& report, Clock::time_point now = Clock::now());
 
   // tokens_per_second() and share() cover the timed steps since the last call of mark(). Both return nullopt when there
   // are no such steps. share() also returns nullopt when the peak FLOP/s or the step's FLOPs are not known.
@@ -82,36 +79,5 @@ class Progress {
   int64_t steps_ = 0, timed_steps_ = 0, total_tokens_ = 0;
   Sums all_, marked_;  // sums over timed steps
 };
-
-// Returns the FLOP/s of one GPU's matrix products, from the maker's data sheet. `kind` is DeviceInfo::kind. Returns 0
-// when the figure is not known, and for dtypes other than bf16 and f16.
-double data_sheet_flops(const std::string& kind, DType compute);
-
-// Measures a few matrix products in dtype `compute` and in f32, and returns the highest FLOP/s. f32 is measured, too,
-// because it is faster on a CPU without 16-bit arithmetic. `seconds_of` returns the seconds of an n x n x n product.
-double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute);
-
-// Returns the peak FLOP/s of all devices in use, for products in dtype `compute`. The figure of a GPU comes from the
-// maker's data sheet. The figure of a CPU is best_product_flops, measured now (about 0.3 s). Returns 0 when the figure
-// is not known, and for a CPU run of several processes.
-double peak_flops(const Devices& devices, DType compute);
-
-// The numbers in the start banner, which has the text of Hugging Face's Trainer.
-struct RunFigures {
-  int64_t examples = 0;
-  double epochs = 0;
-  int64_t batch_per_device = 0, total_batch = 0, accumulation = 1;
-  int64_t total_steps = 0;
-  int64_t trainable_parameters = 0, all_parameters = 0;
-  int64_t resumed_step = 0;  // 0: a new run
-  std::string devices;       // Devices::title()
-};
-
-// Formats "***** Running training *****" and one line for each number, without a newline at the end.
-std::string format_banner(const RunFigures& figures);
-
-// Formats "***** train metrics *****" and one line for each metric, without a newline at the end. As in
-// Trainer.log_metrics, the metrics are sorted by name, *_runtime is a duration and *_flos is in GF.
-std::string format_metrics(const std::string& split, const std::map<std::string, double>& metrics);
 
 }  // namespace fettle

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "data/row_readers.h"
+#include "report/banner.h"
 #include "report/best_evaluation.h"
 #include "report/plot.h"
 

@@ -12,6 +12,7 @@
 #include "eval/held_out.h"
 #include "plan/mesh_choice.h"
 #include "plan/remat_choice.h"
+#include "report/peak_flops.h"
 #include "report/recorder.h"
 #include "report/view/run_file.h"
 #include "run/preflight.h"
