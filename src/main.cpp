@@ -38,7 +38,7 @@
 #include "launch.h"
 #include "plan/command.h"
 #include "run/device_request.h"
-#include "run/hub_names.h"
+#include "run/model_folders.h"
 #include "runtime/client.h"
 #include "runtime/vendors/plugin.h"
 #include "serve/server.h"

@@ -19,6 +19,7 @@
 #include "resolve_run.h"
 #include "run/batch_spec.h"
 #include "step/state/snapshot.h"
+#include "step/run_step.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 #include "step/step_programs.h"

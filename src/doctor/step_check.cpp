@@ -7,6 +7,7 @@
 #include "base/arrays/trial_numbers.h"
 #include "base/error.h"
 #include "run/small_model.h"
+#include "step/run_step.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 

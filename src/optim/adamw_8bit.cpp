@@ -7,14 +7,14 @@ namespace fettle {
 namespace {
 
 std::vector<OptimState> adamw_8bit_state(const OptimWeight& weight, const OptimOptions& options) {
-  if (!is_quantized(weight)) return adamw_state(weight, options);
+  if (!has_8bit_state(weight)) return adamw_state(weight, options);
   std::vector<OptimState> state = quantized_state("m", weight);
   for (OptimState& one : quantized_state("v", weight)) state.push_back(std::move(one));
   return state;
 }
 
 Updated adamw_8bit_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
-  if (!is_quantized(weight)) return adamw_update(weight, options, in);
+  if (!has_8bit_state(weight)) return adamw_update(weight, options, in);
   UpdateInputs exact = in;
   exact.state = {dequantize({in.state[0], in.state[1]}, weight, DynamicMap::kSigned),
                  dequantize({in.state[2], in.state[3]}, weight, DynamicMap::kUnsigned)};

@@ -60,7 +60,7 @@ Tensor code_of(const Tensor& x, DynamicMap map) {
 
 }  // namespace
 
-bool is_quantized(const OptimWeight& weight) {
+bool has_8bit_state(const OptimWeight& weight) {
   return !weight.embedding && product(weight.own_dims()) >= kSmallestQuantized;
 }
 

@@ -12,7 +12,7 @@ namespace fettle {
 // The smallest number of elements per layer for which a weight has 8-bit state. Smaller weights, and all embeddings,
 // have f32 state, as in Hugging Face's Trainer.
 constexpr int64_t kSmallestQuantized = 4096;
-bool is_quantized(const OptimWeight& weight);
+bool has_8bit_state(const OptimWeight& weight);
 
 // Returns the arrays "<name>_codes" (u8, the weight's shape) and "<name>_absmax" (f32, one per block).
 std::vector<OptimState> quantized_state(const std::string& name, const OptimWeight& weight);

@@ -22,11 +22,11 @@ Updated lion_update(const OptimWeight& weight, const OptimOptions& options, cons
 }
 
 std::vector<OptimState> lion_8bit_state(const OptimWeight& weight, const OptimOptions& options) {
-  return is_quantized(weight) ? quantized_state("m", weight) : lion_state(weight, options);
+  return has_8bit_state(weight) ? quantized_state("m", weight) : lion_state(weight, options);
 }
 
 Updated lion_8bit_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
-  if (!is_quantized(weight)) return lion_update(weight, options, in);
+  if (!has_8bit_state(weight)) return lion_update(weight, options, in);
   UpdateInputs exact = in;
   exact.state = {dequantize({in.state[0], in.state[1]}, weight, DynamicMap::kSigned)};
   const Updated next = lion_update(weight, options, exact);

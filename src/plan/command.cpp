@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "plan/fit.h"
 #include "plan/report.h"
-#include "step/state/shards.h"
+#include "step/state/placed_arrays.h"
 
 namespace fettle {
 namespace {

@@ -12,7 +12,7 @@
 #include "report/trackers/trackers.h"
 #include "run/run_length.h"
 #include "step/evaluate.h"
-#include "step/state/train_state.h"
+#include "step/run_step.h"
 
 namespace fettle {
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "config/recipe.h"
 #include "models/model.h"
-#include "run/hub_names.h"
+#include "run/model_folders.h"
 
 namespace fettle {
 namespace {

@@ -11,7 +11,7 @@
 #include "run/changes/changed_model.h"
 #include "run/data_spec.h"
 #include "run/device_request.h"
-#include "run/hub_names.h"
+#include "run/model_folders.h"
 #include "run/labels.h"
 #include "run/quantise.h"
 #include "run/resolve.h"

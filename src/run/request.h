@@ -10,7 +10,7 @@
 #include "data/classes/taught_labels.h"
 #include "programs/devices.h"
 #include "run/assumed_devices.h"
-#include "run/hub_names.h"
+#include "run/model_folders.h"
 #include "run/run.h"
 #include "run/variant.h"
 

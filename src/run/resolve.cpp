@@ -14,7 +14,7 @@
 #include "optim/schedule.h"
 #include "run/batch_spec.h"
 #include "run/data_spec.h"
-#include "run/lora_request.h"
+#include "run/lora_options.h"
 #include "run/quantise.h"
 #include "runtime/vendors/vendor.h"
 

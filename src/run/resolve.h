@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "run/hub_names.h"
+#include "run/model_folders.h"
 #include "run/run.h"
 #include "run/variant.h"
 

@@ -1,5 +1,6 @@
+#include "tokenizer/stream_decoder.h"
+
 #include "tokenizer/text/unicode.h"
-#include "tokenizer/tokenizer.h"
 
 namespace fettle {
 namespace {

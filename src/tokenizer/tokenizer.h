@@ -78,21 +78,4 @@ class Tokenizer {
   std::unique_ptr<State> state_;
 };
 
-// Decodes ids one by one. push() returns new text that further ids cannot change. The text never ends inside a
-// character. The texts that push() returns, followed by the text of finish(), equal decode() of all ids. Only one
-// thread at a time may use a StreamDecoder. `tokenizer` must outlive the StreamDecoder.
-class StreamDecoder {
- public:
-  StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
-  std::string push(int32_t id);
-  std::string finish();  // returns the remaining text, with broken bytes replaced; a new sequence may follow
-
- private:
-  const Tokenizer& tokenizer_;
-  bool skip_special_tokens_;
-  std::vector<int32_t> ids_;  // the context (ids whose text push() has returned), then newer ids
-  size_t context_ = 0;        // the number of ids in the context
-  std::string emitted_;       // text that push() has returned; decode() of ids_ begins with it
-};
-
 }  // namespace fettle

@@ -85,7 +85,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
     stall_ = {seconds_since(start), before};
     return stall_.total;
   }
-  const auto snapshot = std::make_shared<const Snapshot>(take_snapshot(run_, state));
+  const auto snapshot = std::make_shared<const StateSnapshot>(take_snapshot(run_, state));
   written_ = std::async(std::launch::async, [this, folder = path, step = state.step, record, snapshot] {
     return write(folder, step, record, [&](const std::string& name, const auto& use) { use(snapshot->at(name)); });
   });

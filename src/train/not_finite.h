@@ -2,6 +2,7 @@
 #pragma once
 
 #include "programs/devices.h"
+#include "step/run_step.h"
 #include "step/state/train_state.h"
 
 namespace fettle {

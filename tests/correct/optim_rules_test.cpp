@@ -195,9 +195,9 @@ TEST_P(Rule, TreatsFusedPartsAsOneDim) {
 // Hugging Face's Trainer keeps 32-bit state for embeddings.
 TEST(OptimizerState, OfEmbeddingsIsNotQuantised) {
   OptimWeight weight = weight_of({1024, 512});
-  EXPECT_TRUE(is_quantized(weight));
+  EXPECT_TRUE(has_8bit_state(weight));
   weight.embedding = true;
-  EXPECT_FALSE(is_quantized(weight));
+  EXPECT_FALSE(has_8bit_state(weight));
 }
 
 TEST(DynamicMap, HasBitsandbytesValues) {

@@ -19,6 +19,7 @@
 #include "resolve_run.h"
 #include "run/device_request.h"
 #include "step/forward.h"
+#include "step/run_step.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 #include "test_plugin.h"

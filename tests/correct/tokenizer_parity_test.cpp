@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paths.h"
+#include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {

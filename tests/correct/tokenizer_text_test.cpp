@@ -9,6 +9,7 @@
 
 #include "paths.h"
 #include "tokenizer/text/unicode.h"
+#include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {

@@ -17,6 +17,7 @@
 #include "resolve_run.h"
 #include "run/device_request.h"
 #include "run_fettle.h"
+#include "step/run_step.h"
 #include "step/state/train_state.h"
 #include "step/step.h"
 #include "step/step_programs.h"

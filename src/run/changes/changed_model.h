@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checkpoint/repository.h"
-#include "run/hub_names.h"
+#include "run/model_folders.h"
 #include "stages/stage.h"
 
 namespace fettle {

@@ -1,6 +1,7 @@
 #include "step/state/batch_arrays.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "programs/layouts.h"
@@ -77,6 +78,45 @@ OwnLines own_lines(const Devices& devices, const Run& run) {
     }
     return own;
   };
+}
+
+namespace {
+
+DeviceBuffer upload_part(const Devices& devices, const Run& run, const BatchArray& array, const std::byte* bytes) {
+  HostArray shaped(array.shape);
+  std::memcpy(shaped.data(), bytes, static_cast<size_t>(shaped.bytes()));
+  const Partition partition = run.sharding.partition(array.axes, array.shape.dims, "the batch");
+  return DeviceBuffer::upload(devices.client(), shaped, layout_of(partition, array.shape.dims, run.sharding.mesh()));
+}
+
+}  // namespace
+
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch) {
+  std::map<std::string, DeviceBuffer> out;
+  for (const BatchArray& array : batch_arrays(run, batch.shape, BatchExtent::kStep)) {
+    const HostArray& from = batch.*array.from;
+    internal_check(from.shape() == array.shape, "upload_batch: {} has {}, but the program wants {}", array.name,
+                   from.shape().to_string(), array.shape.to_string());
+    out.emplace("batch/" + array.name, upload_part(devices, run, array, from.data()));
+  }
+  if (batch.shape.counted)
+    out.emplace(kUsedMicroBatches,
+                replicate(devices, HostArray::from<int32_t>({DType::kI32, {}}, {static_cast<int32_t>(batch.used)})));
+  return out;
+}
+
+std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
+                                                       int64_t micro_batch) {
+  std::map<std::string, DeviceBuffer> out;
+  for (const BatchArray& array : batch_arrays(run, batch.shape, BatchExtent::kMicroBatch)) {
+    const HostArray& from = batch.*array.from;
+    const int64_t bytes = array.shape.bytes(), parts = by_position(array.part) ? batch.shape.micro_batches : 1;
+    internal_check(from.bytes() == parts * bytes, "upload_micro_batch: {} has {}, but the program wants {}", array.name,
+                   from.shape().to_string(), array.shape.to_string());
+    out.emplace("batch/" + array.name,
+                upload_part(devices, run, array, from.data() + (parts == 1 ? 0 : micro_batch * bytes)));
+  }
+  return out;
 }
 
 }  // namespace fettle

@@ -1,6 +1,7 @@
-// Defines batch_arrays: the arrays of a batch that a run's programs read.
+// Defines batch_arrays, the arrays of a batch that a run's programs read, and their upload.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,5 +31,11 @@ OwnLines own_lines(const Devices& devices, const Run& run);
 // The program input that says how many micro-batches a step uses, an i32 scalar. Only programs for shapes with
 // BatchShape::counted have it.
 inline const std::string kUsedMicroBatches = "batch/used";
+
+// Each function uploads arrays of the batch and returns them by program input name. upload_batch uploads all
+// micro-batches, [A, B, T]; upload_micro_batch uploads one, [B, T].
+std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch);
+std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
+                                                       int64_t micro_batch);
 
 }  // namespace fettle

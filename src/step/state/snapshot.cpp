@@ -37,13 +37,13 @@ FetchArray fetch_from(const TrainState& state) {
   };
 }
 
-Snapshot take_snapshot(const Run& run, const TrainState& state) {
+StateSnapshot take_snapshot(const Run& run, const TrainState& state) {
   struct Copy {
     const DeviceBuffer* from;
     int position;
     HostArray* to;
   };
-  Snapshot snapshot;
+  StateSnapshot snapshot;
   std::vector<Copy> copies;
   size_t devices = 1;
   for (const StateArray& trained : trained_arrays(run)) {

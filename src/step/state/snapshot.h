@@ -1,4 +1,4 @@
-// Defines Snapshot: a host copy of the arrays that training changes. Later steps do not change the copy.
+// Defines StateSnapshot: a host copy of the arrays that training changes. Later steps do not change the copy.
 #pragma once
 
 #include <map>
@@ -15,11 +15,11 @@ HostShards download_shards(const DeviceBuffer& buffer);
 FetchArray fetch_from(const TrainState& state);
 
 // The keys are the names in trained_arrays().
-using Snapshot = std::map<std::string, HostShards>;
+using StateSnapshot = std::map<std::string, HostShards>;
 
 // Copies the arrays of trained_arrays() from all devices in parallel, except the arrays on a disk. When the function
 // returns, the copy is complete, and the device arrays may be donated to a program.
-Snapshot take_snapshot(const Run& run, const TrainState& state);
+StateSnapshot take_snapshot(const Run& run, const TrainState& state);
 int64_t snapshot_bytes(const Run& run);  // bytes of all processes' trained arrays, also those on a disk
 int64_t snapshot_bytes(const Run& run, const TrainState& state);  // bytes of this process's snapshot
 

@@ -1,18 +1,14 @@
 #include "step/state/train_state.h"
 
-#include <cmath>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/load_merged.h"
 #include "checkpoint/quantised/load_quantised.h"
-#include "data/batches/order.h"
 #include "optim/loss_scale.h"
 #include "programs/layouts.h"
 #include "step/state/adapter_arrays.h"
-#include "step/state/batch_arrays.h"
 #include "step/state/load_meter.h"
 #include "step/state/side_adapter_arrays.h"
 
@@ -137,10 +133,6 @@ DeviceBuffer copy_of(Devices& devices, const Run& run, const Param& param, State
 
 }  // namespace
 
-bool StepOutcome::finite() const {
-  return std::isfinite(loss) && std::isfinite(grad_norm);
-}
-
 Bindings TrainState::bindings() {
   Bindings out;
   for (auto& [name, buffer] : buffers) out[name] = &buffer;
@@ -238,73 +230,6 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   base.finish();
   if (run.pissa) subtract_start(devices, run, state);
   return state;
-}
-
-namespace {
-
-DeviceBuffer upload_part(const Devices& devices, const Run& run, const BatchArray& array, const std::byte* bytes) {
-  HostArray shaped(array.shape);
-  std::memcpy(shaped.data(), bytes, static_cast<size_t>(shaped.bytes()));
-  const Partition partition = run.sharding.partition(array.axes, array.shape.dims, "the batch");
-  return DeviceBuffer::upload(devices.client(), shaped, layout_of(partition, array.shape.dims, run.sharding.mesh()));
-}
-
-}  // namespace
-
-std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch) {
-  std::map<std::string, DeviceBuffer> out;
-  for (const BatchArray& array : batch_arrays(run, batch.shape, BatchExtent::kStep)) {
-    const HostArray& from = batch.*array.from;
-    internal_check(from.shape() == array.shape, "upload_batch: {} has {}, but the program wants {}", array.name,
-                   from.shape().to_string(), array.shape.to_string());
-    out.emplace("batch/" + array.name, upload_part(devices, run, array, from.data()));
-  }
-  if (batch.shape.counted)
-    out.emplace(kUsedMicroBatches,
-                replicate(devices, HostArray::from<int32_t>({DType::kI32, {}}, {static_cast<int32_t>(batch.used)})));
-  return out;
-}
-
-std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
-                                                       int64_t micro_batch) {
-  std::map<std::string, DeviceBuffer> out;
-  for (const BatchArray& array : batch_arrays(run, batch.shape, BatchExtent::kMicroBatch)) {
-    const HostArray& from = batch.*array.from;
-    const int64_t bytes = array.shape.bytes(), parts = by_position(array.part) ? batch.shape.micro_batches : 1;
-    internal_check(from.bytes() == parts * bytes, "upload_micro_batch: {} has {}, but the program wants {}", array.name,
-                   from.shape().to_string(), array.shape.to_string());
-    out.emplace("batch/" + array.name,
-                upload_part(devices, run, array, from.data() + (parts == 1 ? 0 : micro_batch * bytes)));
-  }
-  return out;
-}
-
-StepOutcome run_step(const Devices& devices, const Run& run, const Executable& step, TrainState& state,
-                     const Batch& batch, double learning_rate) {
-  if (state.disk) state.disk->read_ahead();
-  std::map<std::string, DeviceBuffer> inputs = upload_batch(devices, run, batch), scalars;
-  for (const auto& [name, value] : run.optimizer.scalars(state.step + 1, learning_rate))
-    scalars.emplace(name, replicate(devices, static_cast<float>(value)));
-  const auto seed = static_cast<uint32_t>(mix_bits(run.seed, static_cast<uint64_t>(state.step)));
-  inputs.emplace("seed", replicate(devices, HostArray::from<uint32_t>({DType::kU32, {}}, {seed})));
-
-  Bindings bindings = state.bindings();
-  for (auto* given : {&inputs, &scalars})
-    for (auto& [name, buffer] : *given) bindings[name] = &buffer;
-  std::map<std::string, DeviceBuffer> outputs = run_program(step, bindings);
-  StepOutcome outcome{outputs.at("loss").download().as<float>()[0], outputs.at("grad_norm").download().as<float>()[0]};
-  if (const auto sums = outputs.find("metrics"); sums != outputs.end())
-    outcome.metrics = run.stage->metrics(run.keys, sums->second.download().as<float>());
-  for (auto& [name, buffer] : outputs)
-    if (const auto changed = state.buffers.find(name); changed != state.buffers.end())
-      changed->second = std::move(buffer);
-  if (state.disk && outcome.finite()) state.disk->update(devices, state.buffers, outputs, scalars);
-  if (outcome.finite()) ++state.step;
-  if (run.scales_loss()) {
-    outcome.loss_scale = state.buffers.at(kLossScale).download().as<float>()[0];
-    outcome.overflowed = !outcome.finite() && std::isfinite(outcome.loss) && outcome.loss_scale >= kSmallestLossScale;
-  }
-  return outcome;
 }
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines TrainState, the arrays of a run on its devices, and run_step, which changes them.
+// Defines TrainState: the arrays of a run on its devices.
 #pragma once
 
 #include <map>
@@ -8,7 +8,6 @@
 
 #include "checkpoint/repository.h"
 #include "checkpoint/saved/state.h"
-#include "data/batches/batches.h"
 #include "programs/devices.h"
 #include "run/run.h"
 #include "step/disk/disk_state.h"
@@ -38,25 +37,5 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
 // bit for bit, and the other weights from the repository. The checkpoint may come from another mesh. Throws
 // DamagedState.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
-
-// Each function uploads arrays of the batch and returns them by program input name. upload_batch uploads all
-// micro-batches, [A, B, T]; upload_micro_batch uploads one, [B, T].
-std::map<std::string, DeviceBuffer> upload_batch(const Devices& devices, const Run& run, const Batch& batch);
-std::map<std::string, DeviceBuffer> upload_micro_batch(const Devices& devices, const Run& run, const Batch& batch,
-                                                       int64_t micro_batch);
-
-struct StepOutcome {
-  double loss = 0;
-  double grad_norm = 0;
-  double loss_scale = 0;                  // float16: the loss scale of the next step
-  std::map<std::string, double> metrics;  // for preferences: rewards/chosen, ... (stages/preferences.h)
-  bool overflowed = false;  // float16 gradients overflowed: only the loss scale changed, and the step must run again
-  bool finite() const;
-};
-
-// Runs one optimizer step in place. `step` is the program of build_train_step. Increments state.step when the outcome
-// is finite.
-StepOutcome run_step(const Devices& devices, const Run& run, const Executable& step, TrainState& state,
-                     const Batch& batch, double learning_rate);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-#include "step/state/shards.h"
+#include "step/state/placed_arrays.h"
 
 #include <fmt/format.h>
 

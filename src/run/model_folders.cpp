@@ -1,4 +1,4 @@
-#include "run/hub_names.h"
+#include "run/model_folders.h"
 
 #include <filesystem>
 
