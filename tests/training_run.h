@@ -3,7 +3,7 @@
 #pragma once
 
 #include "resolve_run.h"
-#include "train/checkpoint_writer.h"
+#include "train/checkpoints/checkpoint_writer.h"
 #include "training.h"
 
 namespace fettle {

@@ -4,7 +4,7 @@
 
 #include "base/environment.h"
 #include "runtime/vendors/plugin.h"
-#include "train/base_digest.h"
+#include "train/checkpoints/base_digest.h"
 
 namespace fettle {
 

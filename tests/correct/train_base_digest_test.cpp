@@ -9,7 +9,7 @@
 #include "model_copies.h"
 #include "resolve_run.h"
 #include "temp_folder.h"
-#include "train/base_digest.h"
+#include "train/checkpoints/base_digest.h"
 
 namespace fettle {
 namespace {

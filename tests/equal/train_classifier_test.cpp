@@ -9,8 +9,8 @@
 #include "class_rows.h"
 #include "export/export.h"
 #include "temp_folder.h"
-#include "train/checkpoint_meta.h"
-#include "train/checkpoint_writer.h"
+#include "train/checkpoints/checkpoint_meta.h"
+#include "train/checkpoints/checkpoint_writer.h"
 #include "train/result.h"
 
 namespace fettle {

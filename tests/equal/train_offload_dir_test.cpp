@@ -8,7 +8,7 @@
 #include "base/environment.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "temp_folder.h"
-#include "train/checkpoint_meta.h"
+#include "train/checkpoints/checkpoint_meta.h"
 #include "train/result.h"
 #include "training_run.h"
 

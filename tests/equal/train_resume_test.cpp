@@ -6,7 +6,7 @@
 
 #include "checkpoint/saved/checkpoint_list.h"
 #include "temp_folder.h"
-#include "train/checkpoint_meta.h"
+#include "train/checkpoints/checkpoint_meta.h"
 #include "training_run.h"
 
 namespace fettle {

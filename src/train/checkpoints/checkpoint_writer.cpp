@@ -1,4 +1,4 @@
-#include "train/checkpoint_writer.h"
+#include "train/checkpoints/checkpoint_writer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,8 +12,8 @@
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/state.h"
-#include "train/base_digest.h"
-#include "train/checkpoint_meta.h"
+#include "train/checkpoints/base_digest.h"
+#include "train/checkpoints/checkpoint_meta.h"
 #include "train/output_folder.h"
 #include "train/result.h"
 #include "train/retry.h"

@@ -1,4 +1,4 @@
-#include "train/base_digest.h"
+#include "train/checkpoints/base_digest.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "train/checkpoint_meta.h"
+#include "train/checkpoints/checkpoint_meta.h"
 
 #include <fmt/ranges.h>
 

@@ -1,12 +1,12 @@
-#include "train/resume.h"
+#include "train/checkpoints/resume.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
-#include "train/base_digest.h"
-#include "train/checkpoint_meta.h"
+#include "train/checkpoints/base_digest.h"
+#include "train/checkpoints/checkpoint_meta.h"
 
 namespace fettle {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/best_checkpoint.h"
+#include "train/checkpoints/best_checkpoint.h"
 
 #include <fmt/ranges.h>
 

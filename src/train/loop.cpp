@@ -1,0 +1,84 @@
+#include "train/loop.h"
+
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "step/state/batch_arrays.h"
+#include "train/not_finite.h"
+
+namespace fettle {
+
+TrainingLoop::TrainingLoop(const LoopParts& parts)
+    : with_(parts),
+      checkpoints_(
+          parts.run, parts.repository, parts.batches.identity(), [] { return free_host_memory(); }, &parts.processes),
+      profile_(parts.devices, parts.run.output, parts.state.step, parts.length.total_steps, parts.processes.rank()),
+      prefetcher_(parts.batches, own_lines(parts.devices, parts.run)) {}
+
+int TrainingLoop::run() {
+  while (with_.state.step < with_.length.total_steps && !with_.recorder.ends_early())
+    if (const int code = step(); code != 0) return code;
+  return 0;
+}
+
+int TrainingLoop::step() {
+  TrainState& state = with_.state;
+  if (const int signal = with_.processes.stop_before(state.step); signal != 0) return stop(signal);
+  with_.recorder.start_step();
+  with_.output.check();
+  checkpoints_.check();
+
+  const Batch batch = prefetcher_.at(state.step);
+  const bool warm = with_.programs.has(batch.shape);
+  if (!warm) with_.processes.enter("compiling");
+  const StepPrograms::Entry& program = with_.programs.at(batch.shape);
+  with_.processes.enter("training");
+  const double rate = with_.run.update.learning_rate * with_.length.schedule.multiplier(state.step);
+  profile_.before_step(state.step);
+  const StepOutcome outcome = run_step(with_.devices, with_.run, program.executable, state, batch, rate);
+  if (outcome.overflowed) {  // run() repeats the step with a smaller loss scale
+    with_.recorder.overflow(state.step + 1, outcome.loss_scale);
+    return 0;
+  }
+  if (!outcome.finite()) {
+    settle_checkpoints();
+    stop_not_finite(with_.devices, with_.run, state, batch, outcome);
+  }
+  with_.recorder.step(outcome, batch, state.step, program.flops_of(batch.used), warm && !profile_.recording());
+  profile_.after_step(state.step);
+
+  const bool evaluated = evaluate();
+  // Several processes agree on a signal before the next step.
+  const int signal = with_.processes.several() ? 0 : InterruptScope::signal();
+  const bool best = evaluated && with_.run.best.save && with_.recorder.is_best();
+  if (signal != 0 || best || with_.length.saves_after(state.step)) save();
+  return signal != 0 ? stop(signal) : 0;
+}
+
+bool TrainingLoop::evaluate() {
+  if (!with_.held_out || !with_.length.evaluates_after(with_.state.step)) return false;
+  with_.processes.enter("evaluating");
+  with_.recorder.evaluation(with_.held_out->run(with_.state), with_.state.step);
+  return true;
+}
+
+void TrainingLoop::save() {
+  with_.recorder.saved(checkpoints().save(with_.state, with_.recorder.record()));
+  saved_step_ = with_.state.step;
+}
+
+int TrainingLoop::stop(int signal) {
+  if (with_.state.step != saved_step_) save();
+  checkpoints().require();
+  info("interrupted: step {} is saved in {}; {}", with_.state.step, with_.run.output.folder,
+       with_.run.output.save_only_model
+           ? "the checkpoint has only the weights (save_only_model), so the run cannot be resumed"
+           : "continue with resume_from_checkpoint=true");
+  return 128 + signal;
+}
+
+CheckpointWriter& TrainingLoop::checkpoints() {
+  with_.processes.enter("saving a checkpoint");
+  return checkpoints_;
+}
+
+}  // namespace fettle

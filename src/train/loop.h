@@ -1,0 +1,67 @@
+// Defines TrainingLoop: the steps of a run, with the evaluations and checkpoints between them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "data/batches/batches.h"
+#include "eval/held_out.h"
+#include "programs/devices.h"
+#include "report/recorder.h"
+#include "run/run.h"
+#include "run/run_length.h"
+#include "step/state/train_state.h"
+#include "step/step_programs.h"
+#include "train/checkpoints/checkpoint_writer.h"
+#include "train/output_folder.h"
+#include "train/processes.h"
+#include "train/step_profile.h"
+
+namespace fettle {
+
+// What a loop works on. All of it must outlive the loop.
+struct LoopParts {
+  Devices& devices;
+  const Run& run;
+  const ModelRepository& repository;
+  const RunLength& length;
+  const Batches& batches;
+  const OutputFolder& output;
+  const Processes& processes;
+  StepPrograms& programs;
+  std::optional<HeldOut>& held_out;  // none: the run has no evaluations
+  TrainState& state;
+  Recorder& recorder;
+};
+
+class TrainingLoop {
+ public:
+  explicit TrainingLoop(const LoopParts& parts);
+
+  // Trains from the state's step to the last step, or until early stopping ends the run. Returns 0. A checkpoint may
+  // then still be in progress. If a signal arrives, finishes the step, saves a checkpoint, waits until it is complete,
+  // and returns 128 + signal. Throws UserError when another run takes over output_dir, when a loss or gradient norm is
+  // not finite, or when the checkpoint after a signal cannot be written.
+  int run();
+  // Waits until no checkpoint is being written.
+  void settle_checkpoints() { checkpoints().settle(); }
+
+ private:
+  // Does one step, unless a signal has arrived. Returns 0, or 128 + signal when the run must end.
+  int step();
+  // Returns whether there was an evaluation.
+  bool evaluate();
+  void save();
+  // Makes sure that the last step has a checkpoint. Returns 128 + signal.
+  int stop(int signal);
+  // Returns the writer, and tells the other processes that this one may now wait for it.
+  CheckpointWriter& checkpoints();
+
+  const LoopParts with_;
+  CheckpointWriter checkpoints_;
+  StepProfile profile_;
+  BatchPrefetcher prefetcher_;
+  int64_t saved_step_ = -1;
+};
+
+}  // namespace fettle

@@ -1,0 +1,100 @@
+#include "train/prepare.h"
+
+#include "base/host_memory.h"
+#include "base/log.h"
+#include "plan/mesh_choice.h"
+#include "report/recorder.h"
+#include "run/preflight.h"
+#include "step/memory_table.h"
+#include "train/checkpoints/best_checkpoint.h"
+#include "train/checkpoints/checkpoint_meta.h"
+#include "train/root_files.h"
+#include "train/same_run.h"
+
+namespace fettle {
+namespace {
+
+// In a resumed run, chat templates get the date on which the run first started.
+DataSpec started_at(const LocalTime& started, DataSpec spec) {
+  spec.started = started;
+  return spec;
+}
+
+// Throws when the weights and the optimizer state alone are too large for the devices, the host or offload_dir.
+void require_room(const Run& asked, const Devices& devices, const Processes& processes) {
+  const MemoryTable held = held_table(asked, devices.memory(), devices.title());
+  require_fit(asked, held);
+  require_offload_dir(asked, devices, processes.several() ? processes.run()->place().local_size : 1);
+  require_host_fit(held, devices.local_count(), free_host_memory());
+}
+
+}  // namespace
+
+const Batches& BatchChoices::of(const BatchSpec& spec) {
+  return by_count_.try_emplace(spec.micro_batches, rows_, spec, pad_id_).first->second;
+}
+
+const Batches& BatchChoices::keep_only(const BatchSpec& spec) {
+  const Batches& kept = of(spec);
+  std::erase_if(by_count_, [&](const auto& made) { return made.first != spec.micro_batches; });
+  return kept;
+}
+
+WrittenStep Prepared::written() const {
+  return resume ? written_step(resume->state) : WrittenStep{};
+}
+
+bool Prepared::nothing_to_do() const {
+  if (!resume || resume->step < length.total_steps || !has_result(asked.output.folder, resume->checkpoint))
+    return false;
+  info(
+      "{} is the end of the run, and the result is in {}, so there is nothing to do; raise max_steps or "
+      "num_train_epochs to continue",
+      resume->checkpoint.string(), asked.output.folder);
+  return true;
+}
+
+Prepared prepare(const Request& request, Devices& devices, const Processes& processes, Phases& phases) {
+  const ModelRepository& repository = request.repository();
+
+  // The recipe, the devices and the folder.
+  Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
+  require_room(asked, devices, processes);
+  require_same_base(processes, asked, repository);
+  OutputFolder output = check_output(asked, processes);
+  auto resume = find_resume_point(asked, repository);
+  phases.done("checked the recipe");
+  RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
+  if (resume) find_best(asked, resume->checkpoint, record.trainer);
+
+  // The rows.
+  Tokenizer tokenizer = Tokenizer::open(asked.model_folder);
+  Datasets data = processes.one_per_host_first("data", [&] {
+    return load_datasets(started_at(record.started, asked.data), tokenizer, asked.model.config.vocab_size);
+  });
+  check_positions(asked, data.train);
+  check_positions(asked, data.eval);
+  BatchChoices choices(data.train, tokenizer.pad_id().value_or(0));
+  const Batches& batches = choices.of(asked.batch);
+  const int64_t resumed_step = resume ? resume->step : 0;
+  require_same_data(processes, batches.identity(), resumed_step);
+  if (resume) check_data(resume->state, batches.identity());
+
+  // The length, and what it needs.
+  const RunLength length = run_length(asked.length, batches.steps_per_epoch());
+  check_best(asked, length);
+  require_disk(asked, repository, length, resume.has_value(), resumed_step, processes.several());
+  phases.done("read the rows");
+  announce(asked, length, batches, data.report, resumed_step, devices.title());
+
+  return {.asked = std::move(asked),
+          .output = std::move(output),
+          .resume = std::move(resume),
+          .record = std::move(record),
+          .tokenizer = std::move(tokenizer),
+          .data = std::move(data),
+          .batches = std::move(choices),
+          .length = length};
+}
+
+}  // namespace fettle
