@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "tokenizer/stream_decoder.h"
 
 namespace fettle {
 

@@ -6,6 +6,7 @@
 
 #include "base/seconds_since.h"
 #include "generate/reply.h"
+#include "tokenizer/stream_decoder.h"
 
 namespace fettle {
 

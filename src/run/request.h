@@ -57,7 +57,7 @@ struct ExportSpec {
 // and never the recipe. Copies share the recipe.
 class Request {
  public:
-  // Fetches the models that the recipe names on a hub (hub_names.h). Throws UserError when a key that the command needs
+  // Fetches the models that the recipe names on a hub (model_folders.h). Throws UserError when a key that the command needs
   // is missing, the model folder is broken, or keys contradict the stage.
   Request(const Recipe& recipe, Command command);
 

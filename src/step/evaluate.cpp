@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/seconds_since.h"
 #include "run/batch_spec.h"
+#include "step/state/batch_arrays.h"
 #include "step/step.h"
 
 namespace fettle {

@@ -7,6 +7,7 @@
 #include "models/blocks/loss.h"
 #include "resolve_run.h"
 #include "step/forward.h"
+#include "step/state/batch_arrays.h"
 #include "training.h"
 
 namespace fettle {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "resolve_run.h"
+#include "step/state/batch_arrays.h"
 #include "training.h"
 
 namespace fettle {
