@@ -59,15 +59,25 @@ Tensor inputs_second(const Tensor& weight) {
   return transpose(weight, order);
 }
 
+enum class FirstCode { kLowBits, kHighBits };
+
+// Takes the two 4-bit codes out of each byte of bytes_u8 [.., 1], in the order that the format stores them. Returns
+// them as [.., 2], in the upper four bits of a byte.
+Tensor both_codes(const Tensor& bytes_u8, FirstCode first) {
+  Dims pairs = bytes_u8.dims();
+  pairs.back() = 2;
+  const Tensor high = broadcast_to(bytes_u8, pairs), low = shift_left(high, 4);
+  const Tensor second =
+      compare(iota({DType::kU8, pairs}, bytes_u8.rank() - 1), Direction::kEQ, constant(1, DType::kU8));
+  return first == FirstCode::kLowBits ? select(second, high, low) : select(second, low, high);
+}
+
 // Returns the weight [E, in, out..] of experts.
 Tensor dequantise_mxfp4(const Tensor& codes, const Tensor& scales) {
-  Dims pairs = scales.dims();
-  pairs.insert(pairs.end(), {Quantisation::kMxfp4Block / 2, 2});
-  Dims bytes = pairs;
-  bytes.back() = 1;
-  const Tensor whole = broadcast_to(reshape(codes, bytes), pairs);
-  const Tensor second = compare(iota({DType::kU8, pairs}, scales.rank() + 1), Direction::kEQ, constant(1, DType::kU8));
-  const Tensor value = value_of(select(second, whole, shift_left(whole, 4)), values_of(Quantisation::Type::kMxfp4));
+  Dims bytes = scales.dims();
+  bytes.insert(bytes.end(), {Quantisation::kMxfp4Block / 2, 1});
+  const Tensor value =
+      value_of(both_codes(reshape(codes, bytes), FirstCode::kLowBits), values_of(Quantisation::Type::kMxfp4));
   const std::vector<float>& powers = mxfp4_scales();
   const Tensor table = literal({powers.begin(), powers.end()}, {DType::kF32, {static_cast<int64_t>(powers.size()), 1}});
   const Tensor factor = reshape(take(table, convert(scales, DType::kI32)), scales.dims());
@@ -100,12 +110,8 @@ Tensor dequantise_groups(const QuantisedWeight& weight, const std::vector<Tensor
   Tensor codes = parts[0];
   Dims dims = codes.dims();
   if (format.four_bits()) {
-    Dims pairs = dims;
-    pairs.push_back(2);
-    const Tensor whole = broadcast_to(expand(codes, codes.rank()), pairs);
-    const Tensor second = compare(iota({DType::kU8, pairs}, codes.rank()), Direction::kEQ, constant(1, DType::kU8));
     dims.back() *= 2;
-    codes = reshape(shift_right(select(second, whole, shift_left(whole, 4)), 4), dims);
+    codes = reshape(shift_right(both_codes(expand(codes, codes.rank()), FirstCode::kLowBits), 4), dims);
   }
   const Tensor order = format.any_order ? parts[3] : Tensor();
   const Tensor scale = of_each_input(parts[1], dims.back(), format.group, order);
@@ -290,15 +296,12 @@ Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& part
                    weight.base.dims);
   if (!weight.format.four_bits()) return convert(codes, DType::kF32) * expand(parts[1] / 127.0, codes.rank() - 1);
   const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
-  Dims pairs = absmax.dims();
-  pairs.insert(pairs.end(), {Quantisation::kBlock / 2, 1});
+  Dims byte_dims = absmax.dims();
+  byte_dims.insert(byte_dims.end(), {Quantisation::kBlock / 2, 1});
   const int64_t missing = product(absmax.dims()) * Quantisation::kBlock / 2 -
                           product(codes.dims());  // bytes that are missing in the last block
-  const Tensor bytes = reshape(missing == 0 ? codes : pad(codes, {0}, {missing}), pairs);
-  pairs.back() = 2;
-  const Tensor whole = broadcast_to(bytes, pairs);
-  const Tensor second = compare(iota({DType::kU8, pairs}, absmax.rank() + 1), Direction::kEQ, constant(1, DType::kU8));
-  const Tensor value = value_of(select(second, shift_left(whole, 4), whole), values_of(weight.format.type));
+  const Tensor bytes = reshape(missing == 0 ? codes : pad(codes, {0}, {missing}), byte_dims);
+  const Tensor value = value_of(both_codes(bytes, FirstCode::kHighBits), values_of(weight.format.type));
   const Tensor scaled = value * expand(expand(absmax, absmax.rank()), absmax.rank() + 1);
   if (weight.by_rows()) return reshape(scaled, weight.base.dims);
   return reshape(slice(reshape(scaled, {-1}), 0, 0, product(weight.base.dims)), weight.base.dims);

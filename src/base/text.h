@@ -1,9 +1,12 @@
-// Defines small functions on texts: trimmed, lower_case, replace_all, append_utf8 and count_characters.
+// Defines small functions on texts: trimmed, is_blank, digits_value, lower_case, replace_all, append_utf8 and
+// count_characters.
 #pragma once
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +19,20 @@ inline std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(kSpaces);
   if (first == std::string_view::npos) return "";
   return text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
+}
+
+// Returns whether the text has only white space.
+inline bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
+}
+
+// Returns the number that the digits 0 to 9 stand for. Returns nullopt when the text is empty, has another character,
+// or stands for a number that does not fit into an int64_t.
+inline std::optional<int64_t> digits_value(std::string_view text) {
+  if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  int64_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  return result.ec == std::errc() ? std::optional(value) : std::nullopt;
 }
 
 // Returns the text with its ASCII letters in lower case.

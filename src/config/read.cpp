@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "config/checks.h"
 #include "config/foreign/dialect.h"
 #include "config/foreign/settings_file.h"
@@ -306,9 +307,7 @@ class Reader {
     if (node.IsNull()) return nullptr;
     const std::string text = node.Scalar();
     if (text == "true" || text == "false") return text == "true";
-    constexpr size_t kMostDigits = 18;  // every number of this many digits fits into an int64_t
-    const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-    if (number && text.size() <= kMostDigits) return std::stoll(text);
+    if (const std::optional<int64_t> number = digits_value(text)) return *number;
     return text;
   }
 

@@ -153,7 +153,7 @@ struct Recipe {
   double save_steps = 500;              // below 1, a share of the run's steps
   int64_t save_total_limit = 0;         // 0 keeps all
   bool save_only_model = false;         // checkpoints have no optimizer state, so runs cannot resume from them
-  std::string eval_strategy = "no";     // no, steps, epoch
+  std::string eval_strategy = "no";     // no, steps, epoch, end
   double eval_steps = 0;                // below 1, a share of the run's steps; 0: the value of logging_steps
   std::string metric_for_best_model = "loss";
   std::string greater_is_better = "auto";

@@ -1,18 +1,16 @@
 // Defines only_thinking and where_they_differ, which handle the tags of thinking blocks in rendered texts. Also defines
-// is_space_byte and is_blank.
+// is_space_byte.
 #pragma once
 
 #include <cstddef>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace fettle {
 
 inline bool is_space_byte(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-inline bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 // Returns whether the text has only white space and tags of a thinking block.

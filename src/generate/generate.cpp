@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include "data/read/rows.h"
 #include "data/tokenise.h"
@@ -128,10 +129,6 @@ class Answering {
   std::ostream& out_;
   uint64_t count_ = 0;
 };
-
-bool is_blank(const std::string& line) {
-  return line.find_first_not_of(" \t\r") == std::string::npos;
-}
 
 void answer_lines(const Session& session, std::istream& in, bool together, Answering& answering) {
   int64_t number = 0;

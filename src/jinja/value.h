@@ -90,8 +90,7 @@ class Value {
   bool is_sequence() const { return is_list() || is_tuple(); }
 
   // string(), items(), dict(), integer() and number() throw JinjaError when the value has another type; integer() also
-  // for a large integer. For object(),
-  // generator() and why_undefined(), the caller must have checked the type.
+  // for a large integer. For object(), generator() and why_undefined(), the caller must have checked the type.
   const std::string& string() const;
   const Values& items() const;  // the items of a list or tuple
   const Dict& dict() const;

@@ -57,8 +57,8 @@ struct ExportSpec {
 // and never the recipe. Copies share the recipe.
 class Request {
  public:
-  // Fetches the models that the recipe names on a hub (model_folders.h). Throws UserError when a key that the command needs
-  // is missing, the model folder is broken, or keys contradict the stage.
+  // Fetches the models that the recipe names on a hub (model_folders.h). Throws UserError when a key that the command
+  // needs is missing, the model folder is broken, or keys contradict the stage.
   Request(const Recipe& recipe, Command command);
 
   const Stage& stage() const { return *stage_; }

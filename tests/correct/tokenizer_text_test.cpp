@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "paths.h"
-#include "tokenizer/text/unicode.h"
 #include "tokenizer/stream_decoder.h"
+#include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {

@@ -1,6 +1,6 @@
 // Defines read_dialect, which recognises a recipe of another tool by its keys and translates it.
 //
-// Keys that differ from Fettle's keys only in their name are rows of the tables in foreign.h and keys.h. read_dialect
+// Keys that differ from Fettle's keys only in their name are rows of the tables in tables.h and keys.h. read_dialect
 // handles the rest: other defaults, and keys that must be read together.
 #pragma once
 

@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -48,10 +49,8 @@ Dialect ms_swift(const Given& given) {
   usual(out, "lr_scheduler_type", "cosine");
   usual(out, "per_device_train_batch_size", "1");
   // By default, ms-swift accumulates micro-batches until a step has at least 16 rows.
-  const std::string batch = given.text("per_device_train_batch_size");
-  const bool number = !batch.empty() && batch.size() < 6 && batch.find_first_not_of("0123456789") == std::string::npos;
-  const double rows = std::max(1.0, number ? std::stod(batch) : 1.0);
-  usual(out, "gradient_accumulation_steps", fmt::format("{:.0f}", std::ceil(16 / rows)));
+  const int64_t rows = std::max<int64_t>(1, digits_value(given.text("per_device_train_batch_size")).value_or(1));
+  usual(out, "gradient_accumulation_steps", std::to_string(16 / rows + (16 % rows != 0)));
   usual(out, "overlength", "drop");
   usual(out, "logging_steps", "5");
   if (!given.has_any({"fp16", "torch_dtype", "dtype"})) usual(out, "bf16", "true");

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/text.h"
 #include "config/near_path.h"
 #include "config/nearest.h"
 #include "data/read/hub_folder.h"
@@ -149,12 +150,12 @@ std::string cut_slice(const std::string& where, const std::string& split, DataSo
   std::string part = split.substr(open);
   const bool share = part.ends_with("%]");
   part = part.starts_with("[:") && part.ends_with("]") ? part.substr(2, part.size() - (share ? 4 : 3)) : "";
-  if (part.empty() || part.size() > 15 || part.find_first_not_of("0123456789") != std::string::npos)
-    throw UserError("{}.split: found '{}', wanted a name, perhaps with [:N] or [:N%]", where, split);
+  const std::optional<int64_t> number = digits_value(part);
+  if (!number) throw UserError("{}.split: found '{}', wanted a name, perhaps with [:N] or [:N%]", where, split);
   if (share)
-    source.first_share = std::stod(part) / 100;
+    source.first_share = static_cast<double>(*number) / 100;
   else
-    source.first_rows = std::stoll(part);
+    source.first_rows = *number;
   return split.substr(0, open);
 }
 
@@ -280,13 +281,12 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     return source;
   }
   // ms-swift's "rows.jsonl#500" means 500 rows.
-  if (const size_t mark = name.rfind('#'); mark != std::string::npos && mark + 1 < name.size() &&
-                                           name.find_first_not_of("0123456789", mark + 1) == std::string::npos) {
-    const std::string count = name.substr(mark + 1);
-    if (count.size() > 15 || std::stoll(count) == 0)
-      throw UserError("dataset: {}: wanted a number of rows after #, at least 1 and with at most 15 digits", name);
+  const size_t mark = std::min(name.rfind('#'), name.size());
+  if (const std::optional<int64_t> count =
+          digits_value(std::string_view(name).substr(std::min(mark + 1, name.size())))) {
+    if (*count == 0) throw UserError("dataset: {}: wanted a number of rows after #, at least 1", name);
     DataSource source = find_source(name.substr(0, mark), dataset_dir, hub);
-    source.num_samples = std::stoll(count);
+    source.num_samples = *count;
     return source;
   }
   const bool remote = hub && (dataset_dir == "ONLINE" || name.find('/') != std::string::npos);

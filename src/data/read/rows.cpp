@@ -26,10 +26,6 @@ constexpr size_t kMostColumns = 100'000;
 constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
                                                     ".txt",  ".text",  ".parquet", ".arrow", ".feather"};
 
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
-}
-
 // Returns the index of the first byte that is zero or not valid UTF-8; npos when there is none.
 size_t find_bad_byte(std::string_view text) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());

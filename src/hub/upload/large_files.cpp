@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/size_text.h"
+#include "base/text.h"
 #include "hub/digest.h"
 #include "hub/upload/requests.h"
 
@@ -45,9 +46,8 @@ class Progress {
 std::vector<std::string> part_urls(const json& header) {
   std::map<int64_t, std::string> sorted;
   for (const auto& [name, value] : header.items())
-    if (!name.empty() && name.size() < 10 && name.find_first_not_of("0123456789") == std::string::npos &&
-        value.is_string())
-      sorted[std::stoll(name)] = value.get<std::string>();
+    if (const std::optional<int64_t> number = digits_value(name); number && value.is_string())
+      sorted[*number] = value.get<std::string>();
   std::vector<std::string> out;
   for (auto& [number, url] : sorted) out.push_back(std::move(url));
   return out;
@@ -58,10 +58,7 @@ int64_t part_size(const json& header) {
   const auto at = header.find("chunk_size");
   if (at == header.end()) return 0;
   if (at->is_number_integer()) return at->get<int64_t>();
-  const std::string digits = at->is_string() ? at->get<std::string>() : "";
-  const bool number =
-      !digits.empty() && digits.size() < 15 && digits.find_first_not_of("0123456789") == std::string::npos;
-  return number ? std::stoll(digits) : -1;
+  return at->is_string() ? digits_value(at->get<std::string>()).value_or(-1) : -1;
 }
 
 void send_parts(const HubSettings& settings, const LargeFile& file, const json& action, int64_t size,

@@ -5,6 +5,8 @@
 #include <set>
 #include <string_view>
 
+#include "base/text.h"
+
 namespace fettle {
 namespace {
 
@@ -91,9 +93,7 @@ void add_flops(Cost& cost, double flops, const HloArray& widest) {
 int64_t number(const nlohmann::json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_string()) return -1;
-  const std::string text = value.get<std::string>();
-  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos) return -1;
-  return std::stoll(text);
+  return digits_value(value.get<std::string>()).value_or(-1);
 }
 
 Dims numbers(const nlohmann::json& config, const char* place) {

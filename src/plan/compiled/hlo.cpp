@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "plan/compiled/device_groups.h"
 
 namespace fettle {
@@ -73,9 +74,7 @@ int64_t known_trip_count(const std::string& config) {
   const nlohmann::json& count = json[place];
   if (count.is_number_integer()) return count.get<int64_t>();
   if (!count.is_string()) return -1;
-  const std::string text = count.get<std::string>();
-  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos) return -1;
-  return std::stoll(text);
+  return digits_value(count.get<std::string>()).value_or(-1);
 }
 
 using Places = std::map<int64_t, int>;  // id -> position

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/text.h"
+
 namespace fettle {
 namespace {
 
@@ -119,7 +121,7 @@ std::optional<double> RunLog::last(std::string_view key) const {
 }
 
 void RunLog::take(std::string_view line) {
-  if (line.find_first_not_of(" \t\r") == std::string_view::npos) return;
+  if (is_blank(line)) return;
   LogRow row = rows_.empty() ? LogRow{} : rows_.back();
   bool has_step = false;
   double total = static_cast<double>(total_steps_), left = seconds_left_, seconds = process_seconds_;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace fettle {
 namespace {
@@ -70,8 +71,7 @@ int read_number(const Launcher& launcher, const ReadVariable& variable, const ch
 int read_size(const Launcher& launcher, const ReadVariable& variable) {
   const int size = read_number(launcher, variable, launcher.size, 1, kMostProcesses);
   const std::string text = *launcher.per_pod == '\0' ? "" : variable(launcher.per_pod);
-  const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  if (!number || !variable(launcher.local_rank).empty()) return size;
+  if (!digits_value(text) || !variable(launcher.local_rank).empty()) return size;
   const int per_pod = read_number(launcher, variable, launcher.per_pod, 1, kMostProcesses);
   if (size % per_pod != 0)
     throw UserError(
