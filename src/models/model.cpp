@@ -115,6 +115,11 @@ std::vector<CacheArray> keys_and_values(const ModelConfig& c, const LayerSet& la
   return {{"keys", layers, dims, axes}, {"values", layers, dims, axes}};
 }
 
+Family without_classifier(Family family) {
+  family.classifier.architecture = "";
+  return family;
+}
+
 bool carries(const Family& family, std::string_view tensor) {
   return std::ranges::any_of(family.carried, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
 }

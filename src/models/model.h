@@ -204,6 +204,9 @@ struct Family {
   bool encoder = false;          // tokens attend in both directions; such a family can only classify
 };
 
+// Returns the family without a classifier, for families of which Transformers has no ...ForSequenceClassification.
+Family without_classifier(Family family);
+
 // Returns whether the tensor has a prefix of Family::carried. Export and full tuning copy such a tensor unchanged.
 bool carries(const Family& family, std::string_view tensor);
 // Returns whether no computation uses the tensor: its layer has the number num_hidden_layers or more (a head that

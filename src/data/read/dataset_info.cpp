@@ -281,12 +281,15 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     return source;
   }
   // ms-swift's "rows.jsonl#500" means 500 rows.
-  const size_t mark = std::min(name.rfind('#'), name.size());
-  if (const std::optional<int64_t> count =
-          digits_value(std::string_view(name).substr(std::min(mark + 1, name.size())))) {
-    if (*count == 0) throw UserError("dataset: {}: wanted a number of rows after #, at least 1", name);
+  const size_t mark = name.rfind('#');
+  if (mark != std::string::npos && mark + 1 < name.size() &&
+      name.find_first_not_of("0123456789", mark + 1) == std::string::npos) {
+    constexpr int64_t kMost = 999'999'999'999'999;
+    const int64_t count = digits_value(std::string_view(name).substr(mark + 1)).value_or(kMost + 1);
+    if (count == 0 || count > kMost)
+      throw UserError("dataset: {}: wanted a number of rows after #, at least 1 and with at most 15 digits", name);
     DataSource source = find_source(name.substr(0, mark), dataset_dir, hub);
-    source.num_samples = *count;
+    source.num_samples = count;
     return source;
   }
   const bool remote = hub && (dataset_dir == "ONLINE" || name.find('/') != std::string::npos);

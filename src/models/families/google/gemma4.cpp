@@ -345,8 +345,7 @@ Family text_family(const std::string& model_type, const std::string& architectur
         out.push_back(prefix + "layers." + std::to_string(layer) + ".self_attn." + module + ".weight");
     return out;
   };
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(family);
 }
 
 Family wrapped(const std::string& model_type, const std::string& architecture,

@@ -88,8 +88,7 @@ Family falcon_h1_family() {
                                  {add_falcon_h1_layer, falcon_h1_layer}, {.norm = "model.final_layernorm"});
   family.cache = falcon_h1_cache;
   family.without_lora = {"mamba.out_proj"};
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(family);
 }
 
 }  // namespace fettle

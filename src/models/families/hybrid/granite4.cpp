@@ -72,8 +72,7 @@ Family granite4_family() {
   Family family = decoder_family("granitemoehybrid", "GraniteMoeHybridForCausalLM", read_granite4,
                                  {add_granite4_layer, granite4_layer});
   family.cache = hybrid_cache;
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(family);
 }
 
 }  // namespace fettle

@@ -154,8 +154,7 @@ Family family_of_type(const std::string& model_type, const std::string& architec
   Family family =
       decoder_family(model_type, architecture, read, {add_lfm2_layer, lfm2_layer}, {.norm = "model.embedding_norm"});
   family.cache = lfm2_cache;
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(family);
 }
 
 }  // namespace

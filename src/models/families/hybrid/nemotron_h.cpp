@@ -170,8 +170,7 @@ Family nemotron_h_family() {
   family.cache = nemotron_cache;
   family.carried = {"mtp."};
   family.without_lora = {"mixer.out_proj"};
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(family);
 }
 
 }  // namespace fettle

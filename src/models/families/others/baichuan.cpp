@@ -26,9 +26,7 @@ ModelConfig read_baichuan(const ConfigReader& r) {
 }  // namespace
 
 Family baichuan_family() {
-  Family family = decoder_family("baichuan", "BaichuanForCausalLM", read_baichuan);
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(decoder_family("baichuan", "BaichuanForCausalLM", read_baichuan));
 }
 
 }  // namespace fettle

@@ -44,9 +44,8 @@ Tensor cohere2_layer(const Decoder& d, const Layer& layer, const Tensor& x, Laye
 }  // namespace
 
 Family cohere2_family() {
-  Family family = decoder_family("cohere2", "Cohere2ForCausalLM", read_cohere2, {add_cohere2_layer, cohere2_layer});
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(
+      decoder_family("cohere2", "Cohere2ForCausalLM", read_cohere2, {add_cohere2_layer, cohere2_layer}));
 }
 
 }  // namespace fettle

@@ -190,15 +190,11 @@ Family latent_family(const std::string& model_type, const std::string& architect
 }  // namespace
 
 Family glm4_moe_family() {
-  Family family = decoder_family("glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe);
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(decoder_family("glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe));
 }
 
 Family glm4_moe_lite_family() {
-  Family family = latent_family("glm4_moe_lite", "Glm4MoeLiteForCausalLM", read_glm4_moe_lite);
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(latent_family("glm4_moe_lite", "Glm4MoeLiteForCausalLM", read_glm4_moe_lite));
 }
 
 Family deepseek_v2_family() {
@@ -210,9 +206,7 @@ Family deepseek_v3_family() {
 }
 
 Family kimi_k2_family() {
-  Family family = latent_family("kimi_k2", "DeepseekV3ForCausalLM", read_deepseek_v3);
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(latent_family("kimi_k2", "DeepseekV3ForCausalLM", read_deepseek_v3));
 }
 
 }  // namespace fettle

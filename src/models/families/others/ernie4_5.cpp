@@ -65,14 +65,11 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
 }  // namespace
 
 Family ernie4_5_family() {
-  Family family = decoder_family("ernie4_5", "Ernie4_5ForCausalLM", read_ernie4_5);
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(decoder_family("ernie4_5", "Ernie4_5ForCausalLM", read_ernie4_5));
 }
 
 Family ernie4_5_moe_family() {
-  Family family = decoder_family("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_ernie4_5_moe);
-  family.classifier.architecture = "";
+  Family family = without_classifier(decoder_family("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_ernie4_5_moe));
   family.carried = {"model.mtp_"};
   // In checkpoints, the router's correction is [1, experts].
   family.params = [usual = family.params](const ModelConfig& c) {

@@ -40,15 +40,11 @@ void read_granite_experts(const ConfigReader& r, ModelConfig& c) {
 }
 
 Family granite_family() {
-  Family family = decoder_family("granite", "GraniteForCausalLM", read_granite);
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(decoder_family("granite", "GraniteForCausalLM", read_granite));
 }
 
 Family granitemoe_family() {
-  Family family = decoder_family("granitemoe", "GraniteMoeForCausalLM", read_granitemoe);
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(decoder_family("granitemoe", "GraniteMoeForCausalLM", read_granitemoe));
 }
 
 }  // namespace fettle

@@ -106,9 +106,8 @@ Tensor llama4_layer(const Decoder& d, const Layer& layer, const Tensor& x, Layer
 }  // namespace
 
 Family llama4_text_family() {
-  Family family = decoder_family("llama4_text", "Llama4ForCausalLM", read_llama4, {add_pre_norm_layer, llama4_layer});
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(
+      decoder_family("llama4_text", "Llama4ForCausalLM", read_llama4, {add_pre_norm_layer, llama4_layer}));
 }
 
 Family llama4_family() {

@@ -45,10 +45,8 @@ Tensor minimax_layer(const Decoder& d, const Layer& layer, const Tensor& x, Laye
 }  // namespace
 
 Family minimax_m2_family() {
-  Family family =
-      decoder_family("minimax_m2", "MiniMaxM2ForCausalLM", read_minimax_m2, {add_minimax_layer, minimax_layer});
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(
+      decoder_family("minimax_m2", "MiniMaxM2ForCausalLM", read_minimax_m2, {add_minimax_layer, minimax_layer}));
 }
 
 }  // namespace fettle

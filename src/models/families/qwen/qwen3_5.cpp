@@ -55,8 +55,7 @@ Family text_family(bool experts, const DecoderNames& names) {
                                  experts ? read_qwen3_5_moe : read_qwen3_5, {add_qwen3_5_layer, qwen3_5_layer}, names);
   family.cache = delta_cache;
   family.carried = {"mtp."};  // a head that predicts two tokens ahead, which Transformers does not load
-  family.classifier.architecture = "";
-  return family;
+  return without_classifier(family);
 }
 
 }  // namespace
