@@ -9,6 +9,7 @@
 #include "adapters/dora.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 #include "tokenizer/text/regex.h"
@@ -36,15 +37,8 @@ std::vector<ExpertParameter> parameters_of(const ModelConfig& c) {
              module + ".down_proj");
 }
 
-// A 32-bit mixer: a bijection in which every output bit depends on every input bit (constants of "lowbias32").
-Tensor mix(Tensor x) {
-  x = bit_xor(x, shift_right(x, 16)) * 0x7feb352d;
-  x = bit_xor(x, shift_right(x, 15)) * 0x846ca68b;
-  return bit_xor(x, shift_right(x, 16));
-}
-
-Tensor dropout(const Tensor& x, double rate, const DropoutKey& key) {
-  const Tensor bits = random_bits_of_rows(x.dim(-1), key);
+Tensor dropout(const Tensor& x, double rate, const PositionKey& key) {
+  const Tensor bits = random_bits_of_positions(x.dim(-1), key);
   const Tensor kept = compare(bits, Direction::kGE, constant(std::floor(rate * 4294967296.0), DType::kU32));
   return select(kept, x * (1 / (1 - rate)), zeros_like(x));
 }
@@ -54,29 +48,6 @@ Tensor dropout(const Tensor& x, double rate, const DropoutKey& key) {
 double LoraOptions::scale(int64_t factor) const {
   const auto times = static_cast<double>(factor), ranks = times * static_cast<double>(rank);
   return times * alpha / (rslora ? std::sqrt(ranks) : ranks);
-}
-
-uint32_t hash_of(const std::string& text) {
-  uint32_t hash = 2166136261u;  // FNV-1a
-  for (unsigned char c : text) hash = (hash ^ c) * 16777619u;
-  return hash;
-}
-
-Tensor random_bits(const Dims& dims, const Tensor& key_u32) {
-  Tensor index = constant(0, DType::kU32);
-  int64_t stride = 1;
-  for (int64_t d = static_cast<int64_t>(dims.size()) - 1; d >= 0; --d) {
-    index = index + iota({DType::kU32, dims}, d) * static_cast<double>(stride & 0xffffffff);
-    stride *= dims[d];
-  }
-  return mix(mix(index + key_u32) + key_u32);
-}
-
-Tensor random_bits_of_rows(int64_t features, const DropoutKey& key) {
-  auto u32 = [](const Tensor& x) { return expand(convert(x, DType::kU32), 2); };
-  const Tensor in_row = u32(key.positions) * static_cast<double>(features) + iota({DType::kU32, {1, 1, features}}, 2);
-  const Tensor row = mix(u32(key.rows) * 0x9e3779b9 + key.seed);
-  return mix(mix(in_row + key.seed) + row);
 }
 
 namespace {
@@ -350,20 +321,20 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options) 
 }
 
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
-    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules,
+    const LoraOptions& options, DType compute, const PositionKey* key, const ShardingRules* rules,
     const Tensor& row_scales) {
   internal_check(!row_scales || (!options.dora && options.layers.empty()),
                  "scales of rows are only for plain LoRA on all layers");
   const bool drops = key != nullptr && options.dropout > 0;
-  const DropoutKey keys = drops ? *key : DropoutKey{};
+  const PositionKey keys = drops ? *key : PositionKey{};
   return [options, compute, drops, keys, rules, row_scales](const Layer& layer, const std::string& module,
                                                             const Tensor& x, const Tensor& y) -> Tensor {
     if (!layer.has(module + ".lora_A.weight")) return y;
     PathScope scope("lora");
     Tensor input = x;
     if (drops) {
-      const Tensor use = convert(layer.index, DType::kU32) * 0x9e3779b9 + static_cast<double>(hash_of(module));
-      input = dropout(x, options.dropout, {bit_xor(keys.seed, use), keys.rows, keys.positions});
+      const Tensor use = convert(layer.index, DType::kU32) * 0x9e3779b9 + static_cast<double>(fnv1a(module));
+      input = dropout(x, options.dropout, {bit_xor(keys.seed, use), keys.sequences, keys.positions});
     }
     auto times = [&](const Tensor& value, const char* part, bool in_first = false) {
       return product(rules, value, layer[module + part], {.transposed = in_first});
@@ -387,7 +358,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
   };
 }
 
-void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key, const Tensor& row_scales) {
+void add_lora(Forward& forward, const LoraOptions& options, const PositionKey* key, const Tensor& row_scales) {
   forward.adapt = lora_adapt(options, forward.compute, key, &forward.sharding, row_scales);
   const bool drops = key != nullptr && options.dropout > 0;
   if (!drops && !options.dora && options.layers.empty() && !row_scales)
@@ -397,7 +368,7 @@ void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* ke
     };
   if (key != nullptr)
     forward.enter_stage = [options, key = *key](Forward& stage, const Forward::RowsOf& rows) {
-      const DropoutKey own{key.seed, rows(key.rows), rows(key.positions)};
+      const PositionKey own{key.seed, rows(key.sequences), rows(key.positions)};
       stage.adapt = lora_adapt(options, stage.compute, &own, &stage.sharding);
     };
   forward.expert_lora = expert_lora(options);

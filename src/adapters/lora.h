@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/random.h"
 #include "models/model.h"
 
 namespace fettle {
@@ -98,31 +99,15 @@ std::string tied_head(const Model& model);
 // the adapter's file has the array under both names.
 bool saves_tied_head(const Model& model, const LoraOptions& options);
 
-// The source of dropout masks. A mask depends on a sequence's number and on the position in the sequence. It does not
-// depend on the sequence's place in the batch, or on the mesh.
-struct DropoutKey {
-  Tensor seed;       // u32 scalar, mixed from the run's seed and the step
-  Tensor rows;       // i32 [B, T]: for each position, its sequence's number in the step
-  Tensor positions;  // i32 [B, T]: the index of each position in its sequence
-};
-
 // Sets the members of `forward` through which the forward pass uses the adapter: adapt, low_rank, enter_stage and
 // expert_lora. Without a key, or with dropout 0, nothing is dropped. If `row_scales` f32 [B, r] is given, it replaces
 // options.scale(): in row b of the batch, element i of A x is multiplied by row_scales[b, i] (see side_by_side.h).
-void add_lora(Forward& forward, const LoraOptions& options, const DropoutKey* key = nullptr,
+void add_lora(Forward& forward, const LoraOptions& options, const PositionKey* key = nullptr,
               const Tensor& row_scales = {});
 // Returns the function for Forward::adapt. For `key` and `row_scales`, see add_lora. `rules` must outlive the function;
 // null: no input is split over devices.
 std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tensor&)> lora_adapt(
-    const LoraOptions& options, DType compute, const DropoutKey* key, const ShardingRules* rules = nullptr,
+    const LoraOptions& options, DType compute, const PositionKey* key, const ShardingRules* rules = nullptr,
     const Tensor& row_scales = {});
-
-// Returns the FNV-1a hash of the text. Keys for random_bits() are made from such hashes.
-uint32_t hash_of(const std::string& text);
-// Returns a uniform u32 for each element. The value depends only on the key and the element's global index.
-Tensor random_bits(const Dims& dims, const Tensor& key_u32);
-// Returns a uniform u32 for each element of [B, T, D]. The value depends only on key.seed, the sequence's number, the
-// position in the sequence and the feature.
-Tensor random_bits_of_rows(int64_t features, const DropoutKey& key);
 
 }  // namespace fettle

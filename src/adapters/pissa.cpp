@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "graph/ops.h"
+#include "graph/random.h"
 #include "graph/scan.h"
 
 namespace fettle {

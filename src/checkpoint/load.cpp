@@ -13,7 +13,7 @@
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "base/parallel.h"
-#include "checkpoint/noise.h"
+#include "base/random.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/quantised/bitsandbytes.h"
 #include "runtime/buffer_builder.h"

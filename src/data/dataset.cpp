@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "data/batches/mix.h"
 #include "data/batches/order.h"
 #include "data/classes/class_counts.h"

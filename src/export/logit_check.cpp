@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "data/batches/order.h"
+#include "base/random.h"
 #include "graph/ops.h"
 #include "models/blocks/loss.h"
 #include "models/classifier.h"

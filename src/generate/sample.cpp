@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "data/batches/order.h"
+#include "base/random.h"
 
 namespace fettle {
 namespace {
@@ -77,10 +77,6 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& options, ui
   for (const Candidate& c : list)
     if ((sum += c.probability) > u) return c.id;
   return list.front().id;  // reached only if rounding leaves the sum of the probabilities below u
-}
-
-double uniform(uint64_t seed, uint64_t index) {
-  return static_cast<double>(mix_bits(seed, index) >> 11) * 0x1.0p-53;
 }
 
 }  // namespace fettle

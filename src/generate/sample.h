@@ -40,7 +40,4 @@ std::vector<Candidate> candidates(std::span<const float> logits, const SamplingO
 // Returns the token that is drawn for position `index` of a sequence.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, uint64_t index);
 
-// Returns a number in [0, 1) with 53 random bits. It depends only on the two arguments.
-double uniform(uint64_t seed, uint64_t index);
-
 }  // namespace fettle

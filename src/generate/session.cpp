@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "base/seconds_since.h"
 #include "checkpoint/peft/adapter_options.h"
-#include "data/batches/order.h"
 #include "step/open_model.h"
 
 namespace fettle {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "adapters/lora.h"
 #include "graph/ops.h"
+#include "graph/random.h"
 #include "optim/adamw.h"
 #include "optim/update.h"
 

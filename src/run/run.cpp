@@ -4,6 +4,7 @@
 
 #include "adapters/lora.h"
 #include "base/error.h"
+#include "base/random.h"
 #include "run/batch_spec.h"
 
 namespace fettle {
@@ -133,7 +134,7 @@ bool is_low_rank(const Run& run, const Param& param) {
 }
 
 uint32_t random_key(const Run& run, const Param& param) {
-  return hash_of(param.hf_name) ^ static_cast<uint32_t>(run.seed * 0x9e3779b9);
+  return fnv1a(param.hf_name) ^ static_cast<uint32_t>(run.seed * 0x9e3779b9);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/random.h"
 #include "config/nearest.h"
-#include "data/batches/order.h"
 #include "data/formats.h"
 
 namespace fettle {

@@ -12,7 +12,7 @@ namespace fettle {
 namespace {
 
 ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs& batch, const RematPolicy& remat,
-                    const DropoutKey* dropout) {
+                    const PositionKey* dropout) {
   Forward f = make_forward(run, model.weights,
                            {.remat = remat, .adapted = model.adapted, .dropout = dropout, .squares = model.squares});
   f.micro_batches = batch.micro_batches;
@@ -81,7 +81,7 @@ Models add_models(Program& program, const Run& run, const Weights& weights) {
 
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,
                      const Tensor& seed) {
-  const DropoutKey dropout{seed, batch.at(BatchPart::kSequences), batch.at(BatchPart::kPositions)};
+  const PositionKey dropout{seed, batch.at(BatchPart::kSequences), batch.at(BatchPart::kPositions)};
   const ModelPass trained = run_model(run, models.trained, batch, remat, &dropout);
   BatchLoss out = stage_loss(run, models, batch, trained, true);
   out.loads = trained.forward.loads;

@@ -6,14 +6,14 @@
 
 namespace fettle {
 
-Tensor with_noise(const Tensor& x_BTD, double alpha, const DropoutKey& key, int64_t sequences) {
+Tensor with_noise(const Tensor& x_BTD, double alpha, const PositionKey& key, int64_t sequences) {
   constexpr double kOwnStream = 0x6e656674;  // added to the seed, so that the noise differs from dropout's numbers
-  const DropoutKey own{key.seed + kOwnStream, key.rows, key.positions};
+  const PositionKey own{key.seed + kOwnStream, key.sequences, key.positions};
   constexpr double kMost = 16777215;  // the largest 24-bit number; f32 represents all 24-bit numbers exactly
-  const Tensor bits = convert(shift_right(random_bits_of_rows(x_BTD.dim(2), own), 8), DType::kF32);
+  const Tensor bits = convert(shift_right(random_bits_of_positions(x_BTD.dim(2), own), 8), DType::kF32);
   const Tensor uniform = bits * (2 / kMost) - 1.0;
-  const Tensor length =
-      maximum(spread_by_sequence(tokens_by_sequence(key.rows, sequences), key.rows), constant(1, DType::kF32));
+  const Tensor length = maximum(spread_by_sequence(tokens_by_sequence(key.sequences, sequences), key.sequences),
+                                constant(1, DType::kF32));
   const Tensor most = rsqrt(length * static_cast<double>(x_BTD.dim(2))) * alpha;
   return x_BTD + convert(uniform * expand(most, 2), x_BTD.dtype());
 }

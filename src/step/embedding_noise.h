@@ -1,7 +1,7 @@
 // Defines with_noise, which adds NEFTune's noise to embedded tokens (Jain 2023).
 #pragma once
 
-#include "adapters/lora.h"
+#include "graph/random.h"
 
 namespace fettle {
 
@@ -9,6 +9,6 @@ namespace fettle {
 // sequence and D is the size of an embedded token. The noise of a token depends on key.seed, on the sequence's number
 // and on the token's position in the sequence. The noise does not depend on the token's place in the batch. `sequences`
 // is the number of sequences of the step.
-Tensor with_noise(const Tensor& x_BTD, double alpha, const DropoutKey& key, int64_t sequences);
+Tensor with_noise(const Tensor& x_BTD, double alpha, const PositionKey& key, int64_t sequences);
 
 }  // namespace fettle

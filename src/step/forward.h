@@ -5,6 +5,7 @@
 #include <string>
 
 #include "graph/program.h"
+#include "graph/random.h"
 #include "run/run.h"
 
 namespace fettle {
@@ -19,10 +20,10 @@ Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
 Weights add_weight_inputs(Program& program, const Run& run);
 struct ForwardOptions {
   RematPolicy remat = {};
-  bool adapted = true;                  // use the run's adapter when it has one
-  const DropoutKey* dropout = nullptr;  // for the adapter; null: nothing is dropped
-  Tensor squares = {};                  // see fetch_layers (offload.h)
-  Tensor row_scales = {};               // see add_lora (lora.h)
+  bool adapted = true;                   // use the run's adapter when it has one
+  const PositionKey* dropout = nullptr;  // for the adapter; null: nothing is dropped
+  Tensor squares = {};                   // see fetch_layers (offload.h)
+  Tensor row_scales = {};                // see add_lora (lora.h)
 };
 // Returns the model's forward pass with everything set except the batch. `run` and `weights` must outlive the result.
 Forward make_forward(const Run& run, const Weights& weights, const ForwardOptions& options = {});

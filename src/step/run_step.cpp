@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "data/batches/order.h"
+#include "base/random.h"
 #include "optim/loss_scale.h"
 #include "programs/layouts.h"
 #include "step/state/batch_arrays.h"

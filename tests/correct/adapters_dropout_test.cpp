@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kB = 8, kT = 16, kD = 32;
 
 // Returns a dropout key for rows 1 to b of t positions, each in its own line.
-DropoutKey key_of(int64_t b, int64_t t, const Tensor& seed) {
+PositionKey key_of(int64_t b, int64_t t, const Tensor& seed) {
   const Shape places{DType::kI32, {b, t}};
   return {seed, iota(places, 0) + 1.0, iota(places, 1)};
 }
@@ -34,7 +34,7 @@ struct Identity {
     zero = zeros_like(x);
   }
   Tensor operator()(const std::string& module, const Tensor& x, double rate, const Tensor& seed) const {
-    const DropoutKey key = key_of(x.dim(0), x.dim(1), seed);
+    const PositionKey key = key_of(x.dim(0), x.dim(1), seed);
     return lora_adapt({.rank = kD, .alpha = kD, .dropout = rate}, x.dtype(), &key)(layer, module, x, zero);
   }
 };
@@ -91,7 +91,7 @@ TEST(Dropout, MasksDependOnSeedLayerAndModuleAlone) {
 // No row, position or feature is dropped more often than another.
 TEST(Dropout, RowsPositionsAndFeaturesAreDroppedEquallyOften) {
   GraphRun run;
-  const Tensor bits = random_bits_of_rows(kD, key_of(kB, 256, run.input(u32({}, {7}))));
+  const Tensor bits = random_bits_of_positions(kD, key_of(kB, 256, run.input(u32({}, {7}))));
   const Tensor kept = convert(compare(bits, Direction::kGE, constant(0.25 * 4294967296.0, DType::kU32)), DType::kF32);
   run.output("rows", reduce_sum(kept, {1, 2}) / (256.0 * kD));
   run.output("positions", reduce_sum(kept, {0, 2}) / static_cast<double>(kB * kD));
@@ -115,11 +115,11 @@ TEST(Dropout, MasksFollowTheRow) {
   constexpr int64_t kLength = 6, kLine = 2 * kLength;
   GraphRun run;
   const Tensor seed = run.input(u32({}, {7}));
-  run.output("own lines", random_bits_of_rows(kD, key_of(3, kLength, seed)));
+  run.output("own lines", random_bits_of_positions(kD, key_of(3, kLength, seed)));
   const Value rows{{DType::kI32, {2, kLine}}, {0, 0, 0, 2, 2, 2, 2, 2, 2, 0, 0, 0, 3, 3, 3, 3, 3, 3, 1, 1, 1, 1, 1, 1}};
   const Value places{{DType::kI32, {2, kLine}},
                      {0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5}};
-  run.output("shared lines", random_bits_of_rows(kD, {seed, run.input(rows), run.input(places)}));
+  run.output("shared lines", random_bits_of_positions(kD, {seed, run.input(rows), run.input(places)}));
   const std::map<std::string, Value> got = run.run();
   std::set<std::vector<double>> masks;
   for (int64_t line = 0; line < 2; ++line)

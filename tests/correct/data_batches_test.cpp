@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "data/batches/batches.h"
 #include "data/batches/order.h"
 #include "data/batches/packing.h"

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include "base/random.h"
 #include "data/batches/batches.h"
-#include "data/batches/order.h"
 
 namespace fettle {
 namespace {
@@ -18,7 +18,7 @@ std::vector<Example> uneven_rows(int64_t count) {
   std::vector<Example> rows;
   for (int64_t i = 0; i < count; ++i) {
     double sum = 0;  // sum of 12 uniform numbers: about normal, with variance 1
-    for (uint64_t k = 0; k < 12; ++k) sum += static_cast<double>(mix_bits(static_cast<uint64_t>(i), k) >> 11) * 0x1p-53;
+    for (uint64_t k = 0; k < 12; ++k) sum += uniform(static_cast<uint64_t>(i), k);
     const auto length = std::clamp<int64_t>(std::llround(110 * std::exp(0.85 * (sum - 6))), 20, 700);
     Example row{.source = "rows.jsonl:" + std::to_string(i + 1)};
     for (int64_t t = 0; t < length; ++t) row.input_ids.push_back(static_cast<int32_t>(1000 * i + t));

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/random.h"
 #include "generate/sample.h"
 
 namespace fettle {

@@ -17,8 +17,8 @@ std::vector<double> noise(const std::vector<double>& rows, const std::vector<dou
   const auto places = static_cast<int64_t>(rows.size());
   GraphRun run;
   const Tensor x = run.input(f32({1, places, kFeatures}, std::vector<double>(rows.size() * kFeatures, 0)));
-  const DropoutKey key{run.input(u32({}, {seed})), run.input(i32({1, places}, rows)),
-                       run.input(i32({1, places}, positions))};
+  const PositionKey key{run.input(u32({}, {seed})), run.input(i32({1, places}, rows)),
+                        run.input(i32({1, places}, positions))};
   run.output("noise", with_noise(x, 5, key, 2));
   return run.run().at("noise").elements;
 }

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/random.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/noise.h"
 #include "checkpoint/safetensors_writer.h"
 #include "models/model.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/cache.h"
+#include "base/random.h"
 #include "base/size_text.h"
 #include "data/batches/order.h"
 #include "data/batches/packing.h"

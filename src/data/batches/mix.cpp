@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "data/batches/order.h"
+#include "base/random.h"
 
 namespace fettle {
 namespace {
@@ -43,7 +43,7 @@ std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const 
   std::inclusive_scan(weights.begin(), weights.end(), bounds.begin());
   size_t used_up = 0;
   for (uint64_t turn = 0; used_up < (over ? sizes.size() : 1); ++turn) {
-    const double drawn = static_cast<double>(mix_bits(mix_bits(seed, kMixStream), turn) >> 11) * 0x1p-53;
+    const double drawn = uniform(mix_bits(seed, kMixStream), turn);
     const auto bound = std::upper_bound(bounds.begin(), bounds.end() - 1, drawn * bounds.back());
     const auto set = static_cast<size_t>(bound - bounds.begin());
     take(set);

@@ -3,14 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-namespace fettle {
+#include "base/random.h"
 
-uint64_t mix_bits(uint64_t a, uint64_t b) {
-  uint64_t z = a + 0x9e3779b97f4a7c15ull * (b + 1);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
+namespace fettle {
 
 int64_t permuted_index(int64_t index, int64_t count, uint64_t seed, uint64_t stream) {
   if (count <= 1) return 0;

@@ -5,9 +5,6 @@
 
 namespace fettle {
 
-// Mixes two 64-bit numbers into one with SplitMix64's finaliser. Every random choice in this folder uses it.
-uint64_t mix_bits(uint64_t a, uint64_t b);
-
 // Returns the element at position `index` (below `count`) of a permutation of 0..count-1. `seed` and `stream` select
 // the permutation. The function is a Feistel network with cycle walking: it needs O(1) memory and gives the same result
 // on every platform.
