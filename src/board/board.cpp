@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/files/run_files.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
 #include "base/log.h"

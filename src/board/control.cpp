@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/file_error.h"
+#include "base/files/run_files.h"
 #include "board/recipe_form.h"
 #include "report/view/run_file.h"
 #include "report/view/run_view.h"

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/files/run_files.h"
 #include "base/seconds_since.h"
 #include "report/view/run_file.h"
 #include "report/view/run_view.h"
@@ -11,7 +12,7 @@
 namespace fettle {
 namespace {
 
-constexpr const char *kLogName = "trainer_log.jsonl", *kResultsName = "all_results.json";
+constexpr const char* kResultsName = "all_results.json";
 constexpr int kDepth = 6;
 constexpr size_t kMostRuns = 5000, kMostEntries = 20000;
 constexpr int64_t kTail = 64 << 10;
@@ -40,7 +41,7 @@ void RunList::find(const std::string& path, int depth, std::map<std::string, Pre
   bool run = false;
   for (const FolderEntry& entry : files_.list(path, kMostEntries)) {
     if (!entry.folder) {
-      run = run || entry.name == kLogName || entry.name == kRunFile || entry.name == kTrainOutput;
+      run = run || entry.name == kProgressLog || entry.name == kRunFile || entry.name == kTrainOutput;
       if (entry.name.starts_with(".fettle-")) presences.push_back(entry.name);
     } else if (!entry.name.starts_with('.') && !entry.name.starts_with("checkpoint-")) {
       folders.push_back(entry.name);
@@ -63,11 +64,11 @@ std::optional<Owner> RunList::live_owner(const std::string& path, const Presence
 void RunList::look_at(const std::string& name, const Presences& presences, Entry& entry) {
   const std::string path = folder_of(name);
   const auto stamp = [&](const char* file) { return files_.stamp(run_path(path, file)).value_or(FileStamp{}); };
-  const FileStamp log = stamp(kLogName), run = stamp(kRunFile), results = stamp(kResultsName);
+  const FileStamp log = stamp(kProgressLog), run = stamp(kRunFile), results = stamp(kResultsName);
   const bool alive = starts_(name) || live_owner(path, presences).has_value();
   if (entry.generation > 0 && log == entry.log && run == entry.run && results == entry.results && alive == entry.alive)
     return;
-  entry.tail.update(files_, run_path(path, kLogName), kTail);
+  entry.tail.update(files_, run_path(path, kProgressLog), kTail);
   entry.log = log;
   entry.run = run;
   entry.results = results;
@@ -136,7 +137,7 @@ bool RunList::with_log(const std::string& name, const std::function<void(const R
     }
   }
   const std::lock_guard lock(log->mutex);
-  log->log.update(files_, run_path(*path, kLogName));
+  log->log.update(files_, run_path(*path, kProgressLog));
   log->rows = log->log.rows().size();
   use(log->log);
   return true;

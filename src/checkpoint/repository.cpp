@@ -12,7 +12,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/file_error.h"
+#include "base/files/json_file.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/gguf/places.h"

@@ -12,7 +12,7 @@
 #include "base/arrays/box.h"
 #include "base/arrays/host_array.h"
 #include "base/arrays/shape.h"
-#include "checkpoint/files.h"
+#include "base/files/mapped_file.h"
 #include "checkpoint/gguf/encoding.h"
 #include "models/group_storage.h"
 

@@ -9,8 +9,9 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/files/file_error.h"
+#include "base/files/free_space.h"
 #include "base/log.h"
-#include "checkpoint/files.h"
 
 namespace fettle {
 namespace {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/output_file.h"
 #include "report/confusion_plot.h"
 
 namespace fettle {

@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/files/output_file.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
-#include "checkpoint/files.h"
 #include "eval/eval_table.h"
 #include "eval/predictions.h"
 #include "eval/row_sets.h"

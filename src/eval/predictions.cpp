@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/files.h"
+#include "base/files/output_file.h"
 
 namespace fettle {
 namespace {

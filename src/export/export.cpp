@@ -8,9 +8,9 @@
 #include <ranges>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
-#include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "checkpoint/saved/atomic_folder.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "base/pattern.h"
-#include "checkpoint/files.h"
 #include "config/nearest.h"
 #include "config/yaml_text.h"
 #include "runtime/vendors/vendor.h"

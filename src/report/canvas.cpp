@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/files/output_file.h"
 #include "base/pattern.h"
-#include "checkpoint/files.h"
 
 namespace fettle {
 namespace {

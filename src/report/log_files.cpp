@@ -10,7 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/file_error.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
+#include "base/files/output_file.h"
 
 namespace fettle {
 namespace fs = std::filesystem;

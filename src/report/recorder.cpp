@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/files/cache.h"
+#include "base/files/run_files.h"
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
@@ -71,7 +72,7 @@ Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOption
       progress_(shown),
       trackers_(writes ? run.output.report_to : decltype(run.output.report_to){}, tracked_run(run, record_)),
       last_evaluation_(length.eval_every > 0 ? last_evaluation(record_.trainer) : LogRecord{}) {
-  if (writes_) cut_progress_after(folder_ / "trainer_log.jsonl", record_.trainer.global_step);
+  if (writes_) cut_progress_after(folder_ / kProgressLog, record_.trainer.global_step);
   note_best();
 }
 
@@ -93,7 +94,7 @@ void Recorder::write_lines() {
   if (unwritten_.empty()) return;
   const size_t waiting = unwritten_.size();
   try {
-    append_progress(folder_ / "trainer_log.jsonl", unwritten_);
+    append_progress(folder_ / kProgressLog, unwritten_);
     unwritten_.clear();
     if (waiting > 1) info("trainer_log.jsonl can be written again; it now also has the {} earlier lines", waiting - 1);
   } catch (const Error& error) {

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
 #include "config/recipe.h"
 #include "run/batch_spec.h"
 #include "run/changes/changed_model.h"

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/files.h"
+#include "base/files/output_file.h"
 #include "config/recipe.h"
 
 namespace fettle {

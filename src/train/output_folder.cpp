@@ -7,9 +7,11 @@
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/files/file_error.h"
+#include "base/files/free_space.h"
+#include "base/files/run_files.h"
 #include "base/log.h"
 #include "base/size_text.h"
-#include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/result_folder.h"
@@ -104,7 +106,7 @@ OutputFolder check_output(const Run& run) {
     info("{}: an interrupted run had begun to move its result here; completed the move", folder.string());
   }
   for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
-  const bool used = fs::exists(folder / "trainer_log.jsonl", ignored) || fs::exists(folder / kResultMark, ignored) ||
+  const bool used = fs::exists(folder / kProgressLog, ignored) || fs::exists(folder / kResultMark, ignored) ||
                     !list_checkpoints(folder).empty();
   if (used && run.output.resume_from.empty() && !run.output.overwrite)
     throw UserError(
@@ -192,7 +194,7 @@ void clear_output(const Run& run, bool resuming) {
   const fs::path folder = run.output.folder;
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
-  for (const char* name : {"trainer_log.jsonl", kReportFile}) fs::remove(folder / name, ignored);
+  for (const char* name : {kProgressLog, kReportFile}) fs::remove(folder / name, ignored);
   fs::remove_all(folder / "profile" / "plugins" / "profile", ignored);
 }
 

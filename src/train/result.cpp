@@ -9,9 +9,9 @@
 #include <set>
 
 #include "base/arrays/box_copy.h"
+#include "base/files/json_file.h"
 #include "base/log.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_files.h"
 #include "models/classifier_config.h"

@@ -4,7 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/model_writer.h"
 #include "checkpoint/saved/result_folder.h"

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "base/environment.h"
+#include "base/files/output_file.h"
 #include "base/log.h"
-#include "checkpoint/files.h"
 
 namespace fettle {
 

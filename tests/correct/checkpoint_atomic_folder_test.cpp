@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/files/free_space.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
+#include "base/files/output_file.h"
 #include "base/process_name.h"
 #include "base/size_text.h"
-#include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "temp_folder.h"
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/files/json_file.h"
 #include "checkpoint/changed/changed_folder.h"
-#include "checkpoint/files.h"
 #include "checkpoint/safetensors_writer.h"
 #include "paths.h"
 #include "temp_folder.h"

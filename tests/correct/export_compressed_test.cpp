@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/arrays/e4m3.h"
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
 #include "checkpoint/repository.h"
 #include "checkpoint/safetensors.h"
 #include "config/recipe.h"

@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/files/cache.h"
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
+#include "base/files/output_file.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/tokenizer_files.h"
 #include "checkpoint/gguf/write/tokenizer_metadata.h"

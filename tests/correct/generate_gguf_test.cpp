@@ -2,7 +2,7 @@
 // config. So both models train and reply in the same way.
 #include <gtest/gtest.h>
 
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
 #include "checkpoint/model_writer.h"
 #include "correct/generate_models.h"
 #include "generate/decode.h"

@@ -2,8 +2,8 @@
 // from this key (tests/reference/rope_scaling.py).
 #include <gtest/gtest.h>
 
+#include "base/files/json_file.h"
 #include "checkpoint/changed/rope_scaling.h"
-#include "checkpoint/files.h"
 #include "correct/generate_models.h"
 #include "run/changes/changed_model.h"
 

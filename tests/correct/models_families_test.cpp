@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
 #include "checkpoint/load.h"
 #include "families.h"
 #include "reference_models.h"

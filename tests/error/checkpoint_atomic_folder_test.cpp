@@ -1,7 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/files.h"
+#include "base/files/file_error.h"
+#include "base/files/free_space.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
+#include "base/files/output_file.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "temp_folder.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "checkpoint/files.h"
+#include "base/files/mapped_file.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/repository.h"

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <limits>
 
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
+#include "base/files/output_file.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/safetensors.h"
 #include "config/recipe.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
 #include "config/recipe.h"
 #include "paths.h"
 #include "run/changes/changed_model.h"

@@ -1,6 +1,6 @@
 // Reads any text as a model's config.json. A family reads the text and lists its parameters, or the text is refused
 // with UserError.
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
 #include "fuzz/fuzzed.h"
 #include "models/model.h"
 #include "temp_folder.h"

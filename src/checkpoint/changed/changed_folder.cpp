@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 #include "base/files/cache.h"
+#include "base/files/file_error.h"
+#include "base/files/json_file.h"
+#include "base/files/output_file.h"
 #include "base/log.h"
 #include "checkpoint/changed/new_rows.h"
-#include "checkpoint/files.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "models/config.h"

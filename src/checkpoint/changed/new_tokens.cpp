@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
 #include "base/log.h"
-#include "checkpoint/files.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
 #include "base/text.h"
-#include "checkpoint/files.h"
 #include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/model_files.h"
 #include "data/classes/taught_labels.h"

@@ -8,8 +8,11 @@
 
 #include "base/error.h"
 #include "base/files/cache.h"
+#include "base/files/file_error.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
+#include "base/files/output_file.h"
 #include "base/log.h"
-#include "checkpoint/files.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/tokenizer_files.h"

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/output_file.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/model_files.h"
 

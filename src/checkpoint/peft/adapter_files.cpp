@@ -13,7 +13,8 @@
 
 #include "adapters/lora.h"
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/json_file.h"
+#include "base/files/output_file.h"
 #include "checkpoint/saved/result_folder.h"
 
 namespace fettle {

@@ -12,8 +12,9 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/files/file_error.h"
+#include "base/files/output_file.h"
 #include "base/process_name.h"
-#include "checkpoint/files.h"
 
 namespace fettle {
 namespace fs = std::filesystem;

@@ -14,12 +14,12 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files/file_error.h"
 #include "base/interrupt.h"
 #include "base/local_time.h"
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
-#include "checkpoint/files.h"
 
 namespace fettle {
 namespace fs = std::filesystem;

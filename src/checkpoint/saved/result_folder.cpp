@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/file_error.h"
+#include "base/files/json_file.h"
+#include "base/files/output_file.h"
 #include "base/process_name.h"
-#include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
 
 namespace fettle {

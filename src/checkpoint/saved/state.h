@@ -18,7 +18,8 @@
 #include "base/arrays/box.h"
 #include "base/arrays/host_array.h"
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/mapped_file.h"
+#include "base/files/output_file.h"
 
 namespace fettle {
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/files/free_space.h"
+#include "base/files/json_file.h"
+#include "base/files/output_file.h"
 #include "base/log.h"
 #include "base/size_text.h"
-#include "checkpoint/files.h"
 #include "checkpoint/gguf/gguf_folder.h"
 #include "export/gguf/modelfile.h"
 

@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "checkpoint/files.h"
+#include "base/files/mapped_file.h"
 
 namespace fettle {
 namespace {

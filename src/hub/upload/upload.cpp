@@ -7,6 +7,7 @@
 
 #include "base/base64.h"
 #include "base/error.h"
+#include "base/files/run_files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "hub/hub_api.h"
@@ -102,8 +103,8 @@ std::string commit_lines(const std::vector<SentFile>& files, const std::string& 
 }
 
 bool is_left_out(const std::string& name) {
-  constexpr std::array<std::string_view, 7> kLogs{
-      "trainer_log.jsonl", "fettle_run.json", "report.html", "train.log", "recipe.yaml", "runs", "wandb"};
+  constexpr std::array<std::string_view, 7> kLogs{kProgressLog, kRunFile, kReportFile, kTrainOutput,
+                                                  kTrainRecipe, "runs",   "wandb"};
   return name.ends_with("predictions.jsonl") || name.starts_with('.') || name.starts_with("checkpoint-") ||
          name.find(".tmp-") != std::string::npos || std::ranges::find(kLogs, name) != kLogs.end();
 }

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "checkpoint/files.h"
+#include "base/files/file_error.h"
 
 namespace fettle {
 

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/file_error.h"
 
 namespace fettle {
 namespace {

@@ -4,7 +4,8 @@
 
 #include "base/base64.h"
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files/output_file.h"
+#include "base/files/run_files.h"
 #include "report/view/page_parts.h"
 #include "report/view/run_file.h"
 #include "report/view/run_view.h"
@@ -39,7 +40,7 @@ std::string escaped(std::string_view text) {
 std::string html_report(const std::filesystem::path& folder) {
   const FolderFiles files(folder);
   RunLog log;
-  log.update(files, "trainer_log.jsonl");
+  log.update(files, kProgressLog);
   nlohmann::ordered_json data = run_details(files, "");
   data["summary"] = run_summary(files, "", log, false);
   data["damaged"] = log.damaged();

@@ -7,9 +7,11 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
+#include "base/files/output_file.h"
+#include "base/files/run_files.h"
 #include "base/log.h"
 #include "base/process_name.h"
-#include "checkpoint/files.h"
 #include "data/row_readers.h"
 #include "inspect/data_report.h"
 #include "report/view/html_report.h"

@@ -20,12 +20,6 @@
 
 namespace fettle {
 
-inline constexpr const char* kRunFile = "fettle_run.json";
-inline constexpr const char* kReportFile = "report.html";
-// Files of a run that `fettle board` started: what `fettle train` printed, and the recipe that the board gave it.
-inline constexpr const char* kTrainOutput = "train.log";
-inline constexpr const char* kTrainRecipe = "recipe.yaml";
-
 // What is known of a run before its first step.
 struct RunFacts {
   const Run& run;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/files/run_files.h"
 #include "base/json_text.h"
 #include "report/view/run_file.h"
 

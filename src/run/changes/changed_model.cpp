@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "checkpoint/changed/changed_folder.h"
-#include "checkpoint/files.h"
 #include "config/recipe.h"
 #include "config/yaml_text.h"
 #include "models/model.h"

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "base/files/cache.h"
+#include "base/files/json_file.h"
 #include "base/parallel.h"
-#include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved/state.h"

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/files/output_file.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
 #include "base/size_text.h"
-#include "checkpoint/files.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/state.h"

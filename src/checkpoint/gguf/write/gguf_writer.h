@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/files.h"
 #include "checkpoint/gguf/write/metadata.h"
+#include "checkpoint/tensor_output.h"
 
 namespace fettle {
 

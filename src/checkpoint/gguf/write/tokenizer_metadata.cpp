@@ -10,8 +10,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
+#include "base/files/mapped_file.h"
 #include "base/text.h"
-#include "checkpoint/files.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
 #include "tokenizer/tokenizer.h"
