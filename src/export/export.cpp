@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
+#include "checkpoint/copy_files.h"
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_options.h"

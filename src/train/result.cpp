@@ -11,6 +11,7 @@
 #include "base/arrays/box_copy.h"
 #include "base/log.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/copy_files.h"
 #include "checkpoint/files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_files.h"

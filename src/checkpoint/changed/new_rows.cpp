@@ -12,6 +12,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/noise.h"
 #include "checkpoint/safetensors_writer.h"
+#include "checkpoint/table/joined_tensors.h"
 #include "models/model.h"
 
 namespace fettle {
