@@ -26,7 +26,7 @@ constexpr size_t kMostColumns = 100'000;
 constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
                                                     ".txt",  ".text",  ".parquet", ".arrow", ".feather"};
 
-bool is_blank(std::string_view text) {
+bool is_blank_line(std::string_view text) {
   return text.find_first_not_of(" \t\r\n\v\f") == std::string_view::npos;
 }
 
@@ -61,7 +61,7 @@ class Reader {
   void lines() {
     std::string line;
     for (int64_t number = 1; bytes_.line(line, kLargestRow); ++number)
-      if (!is_blank(line) && !json(line, number)) return;
+      if (!is_blank_line(line) && !json(line, number)) return;
   }
 
   void json_file() {
@@ -78,7 +78,7 @@ class Reader {
     // Each line must be one object.
     std::string line;
     for (; bytes_.line(line, kLargestRow); ++number) {
-      if (is_blank(line)) continue;
+      if (is_blank_line(line)) continue;
       if (continues(line))
         throw UserError("{}:{}: rows must be in a JSON array, or one object per line; this object has several lines",
                         name_, number);
@@ -92,7 +92,7 @@ class Reader {
     int64_t number = 1, begin = 1;
     if (!record(separator, head, number)) return;
     for (std::string& column : head) {
-      if (is_blank(column))
+      if (is_blank_line(column))
         throw UserError("{}:1: column {} of the head line has no name; give it a name", name_, &column - &head[0] + 1);
       if (std::count(head.begin(), head.end(), column) > 1)
         throw UserError("{}:1: two columns are called '{}'; rename one of them, or add a head line if line 1 is a row",
@@ -116,7 +116,7 @@ class Reader {
   void text() {
     std::string line;
     for (int64_t number = 1; bytes_.line(line, kLargestRow); ++number) {
-      if (is_blank(line)) continue;
+      if (is_blank_line(line)) continue;
       Row row{.line = number, .bad = why_bad_text(line)};
       if (row.bad.empty()) row.value["text"] = std::move(line);
       if (!take_(std::move(row))) return;
