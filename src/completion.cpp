@@ -8,7 +8,7 @@
 
 #include "command_help.h"
 #include "config/keys.h"
-#include "data/templates.h"
+#include "data/chat/templates.h"
 #include "runtime/vendors/targets.h"
 #include "runtime/vendors/vendor.h"
 #include "stages/stages.h"

@@ -5,6 +5,7 @@
 #include "paths.h"
 #include "resolve_run.h"
 #include "step/evaluate.h"
+#include "step/run_step.h"
 #include "step/state/batch_arrays.h"
 #include "training.h"
 

@@ -6,6 +6,7 @@
 
 #include "config/recipe.h"
 #include "run/labels.h"
+#include "run/model_folders.h"
 #include "run/request.h"
 #include "run/resolve.h"
 #include "stages/stages.h"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "resolve_run.h"
+#include "step/run_step.h"
 #include "train/checkpoints/checkpoint_writer.h"
 #include "training.h"
 

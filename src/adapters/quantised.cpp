@@ -134,7 +134,7 @@ Tensor repeat_to(const Tensor& x, const Dims& dims) {
 }
 
 // Dequantises nested absmax values, of all experts at once. The weights themselves stay codes; the loop over blocks of
-// tokens (models/blocks/moe.h) dequantises an expert's weights when it reads them.
+// tokens (models/blocks/experts/moe.h) dequantises an expert's weights when it reads them.
 PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, DType held) {
   if (weight.format.nested) parts = {parts[0], nested_absmax(parts[1], parts[2], parts[3])};
   weight.format.nested = false;

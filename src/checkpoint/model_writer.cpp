@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/files/free_space.h"
+#include "base/files/json_file.h"
 #include "base/pattern.h"
 
 namespace fettle {

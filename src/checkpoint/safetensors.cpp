@@ -9,6 +9,7 @@
 
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "checkpoint/convert.h"
 
 namespace fettle {

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "base/files/mapped_file.h"
 #include "checkpoint/tensor_file.h"
 
 namespace fettle {

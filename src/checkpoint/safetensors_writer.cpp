@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "checkpoint/tensor_output.h"
 
 namespace fettle {
 namespace {

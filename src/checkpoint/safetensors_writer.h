@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_output.h"
 
 namespace fettle {
 

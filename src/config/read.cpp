@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/checks.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/local_time.h"
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data/classes/label_set.h"
 #include "data/row_readers.h"
 #include "hub/settings.h"

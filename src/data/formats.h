@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data/example.h"
 #include "data/read/columns.h"
 #include "data/read/dataset_info.h"

@@ -6,9 +6,10 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/text.h"
+#include "data/chat/thinking_tags.h"
+#include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
-#include "data/thinking_tags.h"
-#include "data/tool_formats.h"
 
 namespace fettle {
 namespace {

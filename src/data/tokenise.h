@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data/classes/label_reader.h"
 #include "data/data_spec.h"
 #include "data/example.h"

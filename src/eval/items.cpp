@@ -14,20 +14,15 @@ namespace {
 
 using nlohmann::ordered_json;
 
-template <typename... Args>
-[[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) {
-  throw BadRow(fmt::format(format, std::forward<Args>(args)...));
-}
-
 const std::vector<std::string> kQuestionColumns = {"question", "query", "prompt", "input"};
 const std::vector<std::string> kAnswerColumns = {"answer", "answerKey", "target", "gold", "label"};
 const std::string kLetters = "ABCDEFGHIJ";
 
 std::string question_of(const ordered_json& row) {
   const ordered_json* value = find_any_column(row, kQuestionColumns);
-  if (!value) bad("there is no question: the row needs a column {}", fmt::join(kQuestionColumns, " or "));
+  if (!value) bad_row("there is no question: the row needs a column {}", fmt::join(kQuestionColumns, " or "));
   std::string text = text_of(*value, "the question");
-  if (text.empty()) bad("the question is empty");
+  if (text.empty()) bad_row("the question is empty");
   return text;
 }
 
@@ -46,7 +41,7 @@ Choices choices_of(const ordered_json& row) {
   if (const ordered_json* given = find_any_column(row, {"choices", "options"})) {
     const bool labelled = given->is_object() && given->contains("text");
     const ordered_json& list = labelled ? (*given)["text"] : *given;
-    if (!list.is_array()) bad("'choices' must be a list of texts, but it is {}", list.type_name());
+    if (!list.is_array()) bad_row("'choices' must be a list of texts, but it is {}", list.type_name());
     out.texts = texts_of(list, "a choice");
     if (labelled && given->contains("label")) out.labels = texts_of((*given)["label"], "a choice's label");
   } else {
@@ -56,19 +51,20 @@ Choices choices_of(const ordered_json& row) {
       else
         break;
   }
-  if (out.texts.size() < 2) bad("found {} choices, wanted two or more", out.texts.size());
-  if (out.texts.size() > kLetters.size()) bad("found {} choices, wanted at most {}", out.texts.size(), kLetters.size());
-  if (std::ranges::any_of(out.texts, &std::string::empty)) bad("one of the choices is empty");
+  if (out.texts.size() < 2) bad_row("found {} choices, wanted two or more", out.texts.size());
+  if (out.texts.size() > kLetters.size())
+    bad_row("found {} choices, wanted at most {}", out.texts.size(), kLetters.size());
+  if (std::ranges::any_of(out.texts, &std::string::empty)) bad_row("one of the choices is empty");
   if (out.labels.empty())
     for (size_t i = 0; i < out.texts.size(); ++i) out.labels.push_back(std::string(1, kLetters[i]));
   if (out.labels.size() != out.texts.size())
-    bad("found {} choices but {} labels; wanted one label for each choice", out.texts.size(), out.labels.size());
+    bad_row("found {} choices but {} labels; wanted one label for each choice", out.texts.size(), out.labels.size());
   return out;
 }
 
 size_t answer_of(const ordered_json& row, const Choices& choices) {
   const ordered_json* value = find_any_column(row, kAnswerColumns);
-  if (!value) bad("there is no answer: the row needs a column {}", fmt::join(kAnswerColumns, " or "));
+  if (!value) bad_row("there is no answer: the row needs a column {}", fmt::join(kAnswerColumns, " or "));
   const std::string text = text_of(*value, "the answer");
   for (const auto* names : {&choices.labels, &choices.texts})
     if (const auto found = std::ranges::find(*names, text); found != names->end() && !value->is_number())
@@ -76,8 +72,8 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error == std::errc() && end == text.data() + text.size() && number < choices.texts.size()) return number;
-  bad("the answer '{}' is not one of the choices; wanted a label ({} to {}), a number (0 to {}) or a choice's text",
-      text, choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
+  bad_row("the answer '{}' is not one of the choices; wanted a label ({} to {}), a number (0 to {}) or a choice's text",
+          text, choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
 }
 
 // Returns the first row of a CSV or TSV file that has no header line. (read_rows took this row for the header.) Returns
@@ -206,7 +202,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
       prompt.messages.push_back({.role = "user", .content = question_of(row)});
       prompt.references = given->is_array() ? texts_of(*given, "a reference")
                                             : std::vector<std::string>{text_of(*given, "the reference")};
-      if (prompt.references.empty()) bad("'references' is empty: there is nothing to compare with");
+      if (prompt.references.empty()) bad_row("'references' is empty: there is nothing to compare with");
     } else {
       Sample sample = read_sample(row, source);
       if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
@@ -224,7 +220,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
           break;
         case Sample::Kind::kText:
         case Sample::Kind::kTokens:
-          bad("this row has no reply to compare with; wanted a conversation, or a question with a reference");
+          bad_row("this row has no reply to compare with; wanted a conversation, or a question with a reference");
       }
     }
     out.push_back(std::move(prompt));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data/data_spec.h"
 #include "data/read/dataset_info.h"
 #include "stages/stage.h"

@@ -11,6 +11,7 @@
 #include "base/files/json_file.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
+#include "checkpoint/copy_files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "checkpoint/saved/atomic_folder.h"

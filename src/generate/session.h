@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/repository.h"
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "generate/reply.h"
 #include "models/model.h"
 #include "run/request.h"

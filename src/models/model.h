@@ -45,7 +45,7 @@ class Weights {
 };
 
 // A quantised weight of all experts of a layer. In 16 bits, the weights of all experts can be larger than all else that
-// a layer needs. So the loop over blocks of tokens (blocks/moe.h) computes the weight of one expert at a time.
+// a layer needs. So the loop over blocks of tokens (blocks/experts/moe.h) computes the weight of one expert at a time.
 struct PackedExperts {
   std::vector<Tensor> parts;  // [E, ...]
   // Returns the weights of some experts, from parts that have only these experts.

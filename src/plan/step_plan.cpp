@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/seconds_since.h"
-#include "models/blocks/moe.h"
+#include "models/blocks/experts/moe.h"
 #include "plan/compiled/hlo.h"
 #include "step/disk/update_program.h"
 #include "step/step.h"

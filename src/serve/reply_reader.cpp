@@ -5,7 +5,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "data/tool_formats.h"
+#include "data/chat/tool_formats.h"
 
 namespace fettle {
 namespace {

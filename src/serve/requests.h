@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "generate/reply.h"
 
 namespace fettle {

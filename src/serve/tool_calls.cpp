@@ -4,7 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "data/tool_formats.h"
+#include "data/chat/tool_formats.h"
 #include "serve/loose_json.h"
 
 namespace fettle {

@@ -3,7 +3,8 @@
 #include <numeric>
 
 #include "graph/ops.h"
-#include "models/blocks/balance.h"
+#include "graph/random.h"
+#include "models/blocks/experts/balance.h"
 #include "models/blocks/loss.h"
 #include "models/blocks/sequences.h"
 #include "step/embedding_noise.h"

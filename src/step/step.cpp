@@ -4,7 +4,7 @@
 
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
-#include "models/blocks/balance.h"
+#include "models/blocks/experts/balance.h"
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
 #include "stages/tokens.h"

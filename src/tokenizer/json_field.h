@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 
 namespace fettle {
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/files/mapped_file.h"
 #include "tokenizer/models/bpe.h"
 #include "tokenizer/models/unigram.h"
 #include "tokenizer/models/wordpiece.h"

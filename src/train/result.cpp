@@ -12,6 +12,7 @@
 #include "base/files/json_file.h"
 #include "base/log.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/copy_files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_files.h"
 #include "models/classifier_config.h"

@@ -6,6 +6,7 @@
 #include "adapters/lora.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
+#include "graph/random.h"
 #include "graph_run.h"
 
 namespace fettle {

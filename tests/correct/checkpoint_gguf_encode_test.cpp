@@ -10,6 +10,7 @@
 #include <set>
 #include <span>
 
+#include "base/files/mapped_file.h"
 #include "checkpoint/gguf/block_types.h"
 #include "checkpoint/gguf/write/file_types.h"
 #include "checkpoint/gguf/write/gguf_writer.h"

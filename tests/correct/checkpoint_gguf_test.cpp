@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/arrays/box_copy.h"
+#include "base/files/mapped_file.h"
 #include "checkpoint/gguf/block_types.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/places.h"

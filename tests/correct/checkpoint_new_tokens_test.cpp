@@ -8,6 +8,7 @@
 #include "base/files/json_file.h"
 #include "checkpoint/changed/changed_folder.h"
 #include "checkpoint/safetensors_writer.h"
+#include "checkpoint/table/joined_tensors.h"
 #include "paths.h"
 #include "temp_folder.h"
 #include "tokenizer/tokenizer.h"

@@ -5,7 +5,7 @@
 #include <span>
 
 #include "base/error.h"
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data/tokenise.h"
 #include "data_fixtures.h"
 

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data_fixtures.h"
 
 namespace fettle {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "data/chat/tool_formats.h"
 #include "data/formats.h"
 #include "data/tokenise.h"
-#include "data/tool_formats.h"
 #include "data_fixtures.h"
 
 namespace fettle {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "data/chat.h"
-#include "data/templates.h"
+#include "data/chat/chat.h"
+#include "data/chat/templates.h"
 #include "data_fixtures.h"
 #include "paths.h"
 

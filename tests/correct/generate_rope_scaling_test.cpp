@@ -6,6 +6,7 @@
 #include "checkpoint/changed/rope_scaling.h"
 #include "correct/generate_models.h"
 #include "run/changes/changed_model.h"
+#include "run/model_folders.h"
 
 namespace fettle {
 namespace {

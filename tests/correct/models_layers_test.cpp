@@ -9,8 +9,8 @@
 #include "graph/ops.h"
 #include "graph_run.h"
 #include "models/blocks/attention.h"
+#include "models/blocks/experts/moe.h"
 #include "models/blocks/layers.h"
-#include "models/blocks/moe.h"
 #include "models/blocks/rope.h"
 
 namespace fettle {

@@ -5,6 +5,7 @@
 #include "class_rows.h"
 #include "optim/schedule.h"
 #include "preference_rows.h"
+#include "step/run_step.h"
 
 namespace fettle {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "graph/random.h"
 #include "graph_run.h"
 #include "step/embedding_noise.h"
 

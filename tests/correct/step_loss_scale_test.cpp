@@ -4,6 +4,7 @@
 #include "graph/ops.h"
 #include "optim/loss_scale.h"
 #include "resolve_run.h"
+#include "step/run_step.h"
 #include "training.h"
 
 namespace fettle {

@@ -10,6 +10,7 @@
 #include "optim/schedule.h"
 #include "paths.h"
 #include "resolve_run.h"
+#include "step/run_step.h"
 #include "training.h"
 
 namespace fettle {

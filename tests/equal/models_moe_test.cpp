@@ -7,8 +7,8 @@
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
-#include "models/blocks/balance.h"
-#include "models/blocks/moe.h"
+#include "models/blocks/experts/balance.h"
+#include "models/blocks/experts/moe.h"
 
 namespace fettle {
 namespace {

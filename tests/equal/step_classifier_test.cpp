@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "class_rows.h"
+#include "step/run_step.h"
 
 namespace fettle {
 namespace {

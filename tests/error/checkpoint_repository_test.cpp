@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/copy_files.h"
 #include "checkpoint/model_writer.h"
 #include "checkpoint/repository.h"
 #include "temp_folder.h"

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "base/files/output_file.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_writer.h"
 #include "temp_folder.h"

@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "base/files/file_mapping.h"
+#include "base/files/output_file.h"
 #include "checkpoint/load.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_writer.h"

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "base/error.h"
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data_fixtures.h"
 
 namespace fettle {

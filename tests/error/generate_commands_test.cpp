@@ -6,6 +6,7 @@
 #include "correct/generate_models.h"
 #include "generate/chat.h"
 #include "generate/generate.h"
+#include "run/model_folders.h"
 #include "temp_folder.h"
 
 namespace fettle {

@@ -6,6 +6,7 @@
 #include "config/recipe.h"
 #include "paths.h"
 #include "run/changes/changed_model.h"
+#include "run/model_folders.h"
 #include "stages/stages.h"
 #include "temp_folder.h"
 

@@ -1,5 +1,6 @@
 // Reads any text as the manifest of a checkpoint's state, next to a shard file of 64 bytes. Every tensor is read, or
 // the manifest is refused with UserError. If the text is a JSON object, its checksum is corrected first.
+#include "base/files/json_file.h"
 #include "checkpoint/saved/state.h"
 #include "fuzz/fuzzed.h"
 #include "temp_folder.h"

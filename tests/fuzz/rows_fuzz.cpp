@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data/formats.h"
 #include "data/preferences.h"
 #include "data/read/rows.h"

@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/files/output_file.h"
 #include "pjrt_c_api.h"
 
 namespace {

@@ -15,6 +15,7 @@
 #include "checkpoint/changed/new_rows.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/table/joined_tensors.h"
 #include "models/config.h"
 
 namespace fettle {

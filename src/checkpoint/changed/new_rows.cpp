@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/safetensors_writer.h"
+#include "checkpoint/table/joined_tensors.h"
 #include "models/model.h"
 
 namespace fettle {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "checkpoint/gguf/places.h"
 
 namespace fettle {

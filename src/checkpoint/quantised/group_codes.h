@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/repository.h"
+#include "checkpoint/table/tensor_table.h"
 #include "checkpoint/tensor_file.h"
 
 namespace fettle {

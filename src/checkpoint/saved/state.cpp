@@ -7,6 +7,8 @@
 
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
+#include "base/files/file_error.h"
+#include "base/files/json_file.h"
 #include "base/parallel.h"
 
 namespace fettle {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "checkpoint/torch/pickle.h"
 #include "checkpoint/torch/zip.h"
 

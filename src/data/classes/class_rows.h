@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "data/read/dataset_info.h"
 
 namespace fettle {

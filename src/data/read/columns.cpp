@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/json_text.h"
+
 namespace fettle {
 
 using nlohmann::ordered_json;
@@ -34,11 +36,24 @@ std::string text_of(const ordered_json& value, const std::string& what) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number_integer() || value.is_boolean()) return value.dump();
   if (value.is_number())
-    throw BadRow(fmt::format(
+    bad_row(
         "{} is the number {}, but Fettle cannot tell how the file writes it (4.50 or 4.5?); put it in quotes, as the "
         "model should read it",
-        what, value.dump()));
-  throw BadRow(fmt::format("{} must be a text, but it is {}", what, value.type_name()));
+        what, value.dump());
+  bad_row("{} must be a text, but it is {}", what, value.type_name());
+}
+
+std::string text_column(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find_column(row, column);
+  return value ? text_of(*value, "'" + column + "'") : "";
+}
+
+ordered_json json_of_text(const std::string& text, const std::string& what) {
+  ordered_json value = parse_json_or_discard<ordered_json>(text);
+  if (value.is_discarded()) return value;
+  if (const auto large = large_integers(text); !large.empty())
+    bad_row("{} has the integer {}, which has more than 64 bits; write it in quotes, as a string", what, large[0]);
+  return value;
 }
 
 }  // namespace fettle

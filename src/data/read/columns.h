@@ -1,9 +1,12 @@
 // Defines functions that read the columns of a row. They handle absent columns, null, and numbers instead of texts.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fettle {
@@ -13,6 +16,12 @@ class BadRow : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// Throws BadRow with the formatted text.
+template <typename... Args>
+[[noreturn]] void bad_row(fmt::format_string<Args...> format, Args&&... args) {
+  throw BadRow(fmt::format(format, std::forward<Args>(args)...));
+}
 
 // Return the value in `column`, or in the first of `columns` that has a value. Return a null pointer when the columns
 // are absent or null.
@@ -30,5 +39,11 @@ inline bool has_column(const nlohmann::ordered_json& row, const std::string& col
 // Returns a string, an integer, true or false as a text. Throws BadRow for other values; the message calls the value
 // `what`. Refuses 4.5 and other floating-point numbers, because the JSON reader does not keep their spelling (4.50).
 std::string text_of(const nlohmann::ordered_json& value, const std::string& what);
+// Returns the text of a column like text_of(); "" when the column is absent or null.
+std::string text_column(const nlohmann::ordered_json& row, const std::string& column);
+
+// Parses JSON that a row has as text. Returns nlohmann's "discarded" value for a text that is not JSON. Throws BadRow
+// for an integer with more than 64 bits; the message calls the text `what`.
+nlohmann::ordered_json json_of_text(const std::string& text, const std::string& what);
 
 }  // namespace fettle

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/gguf/write/tokenizer_metadata.h"
-#include "data/chat.h"
+#include "data/chat/chat.h"
 #include "export/gguf/model_card.h"
 #include "jinja/template.h"
 

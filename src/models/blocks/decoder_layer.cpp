@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "graph/ops.h"
-#include "models/blocks/moe.h"
+#include "models/blocks/experts/moe.h"
 
 namespace fettle {
 namespace {

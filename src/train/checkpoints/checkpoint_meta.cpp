@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "base/log.h"
 #include "step/state/train_state.h"
 

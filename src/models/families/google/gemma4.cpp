@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
-#include "models/blocks/moe.h"
+#include "models/blocks/experts/moe.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
 #include "models/wrapped.h"

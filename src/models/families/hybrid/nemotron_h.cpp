@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "graph/ops.h"
+#include "models/blocks/experts/moe.h"
 #include "models/blocks/mamba2.h"
-#include "models/blocks/moe.h"
 #include "models/decoder.h"
 #include "models/families/families.h"
 #include "models/families/hybrid/mamba_config.h"

@@ -1,4 +1,4 @@
-#include "data/templates/turn_form.h"
+#include "data/chat/templates/turn_form.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "models/blocks/balance.h"
+#include "models/blocks/experts/balance.h"
 
 #include "graph/ops.h"
 

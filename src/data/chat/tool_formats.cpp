@@ -1,4 +1,4 @@
-#include "data/tool_formats.h"
+#include "data/chat/tool_formats.h"
 
 #include <fmt/ranges.h>
 

@@ -1,6 +1,6 @@
-#include "data/templates.h"
+#include "data/chat/templates.h"
 
-#include "data/templates/turn_form.h"
+#include "data/chat/templates/turn_form.h"
 
 namespace fettle {
 namespace {

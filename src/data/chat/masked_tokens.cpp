@@ -1,4 +1,4 @@
-#include "data/masked_tokens.h"
+#include "data/chat/masked_tokens.h"
 
 #include <algorithm>
 #include <string>

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "data/chat.h"
-#include "data/templates/tool_call_form.h"
+#include "data/chat/chat.h"
+#include "data/chat/templates/tool_call_form.h"
 #include "jinja/template.h"
 
 namespace fettle {

@@ -1,4 +1,4 @@
-#include "data/thinking_tags.h"
+#include "data/chat/thinking_tags.h"
 
 #include <algorithm>
 

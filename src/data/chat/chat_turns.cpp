@@ -2,8 +2,8 @@
 #include <map>
 
 #include "base/error.h"
-#include "data/chat_state.h"
-#include "data/thinking_tags.h"
+#include "data/chat/chat_state.h"
+#include "data/chat/thinking_tags.h"
 
 namespace fettle {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/templates/tool_call_form.h"
+#include "data/chat/templates/tool_call_form.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,8 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "data/thinking_tags.h"
+#include "base/text.h"
+#include "data/chat/thinking_tags.h"
 
 namespace fettle {
 namespace {

@@ -1,14 +1,14 @@
-#include "data/chat.h"
+#include "data/chat/chat.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "data/chat_state.h"
-#include "data/masked_tokens.h"
-#include "data/templates.h"
-#include "data/templates/turn_form.h"
-#include "data/thinking_tags.h"
+#include "data/chat/chat_state.h"
+#include "data/chat/masked_tokens.h"
+#include "data/chat/templates.h"
+#include "data/chat/templates/turn_form.h"
+#include "data/chat/thinking_tags.h"
 
 namespace fettle {
 namespace {

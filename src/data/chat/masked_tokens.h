@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat.h"
+#include "data/chat/chat.h"
 
 namespace fettle {
 

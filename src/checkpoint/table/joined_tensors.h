@@ -1,0 +1,36 @@
+// Defines functions that join tensors: they replace several tensors of a table by the one tensor of floats that models
+// read. Nothing is read or copied: an entry of a joined tensor says from which tensors its values are computed.
+//
+// `config` is the content of config.json, and `folder` is the model folder, for messages.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/table/tensor_table.h"
+
+namespace fettle {
+
+// The file that changed_folder() writes for new tokens. It has the last rows of the embedding and the head. These rows
+// replace the last rows of the model's own tensors and extend these tensors.
+inline constexpr const char* kNewRows = "new_token_rows.safetensors";
+
+// Joins "<name>_blocks" and "<name>_scales" in MXFP4 as <name>. Leaves other tensors with such names unchanged.
+void join_mxfp4(TensorTable& table, const nlohmann::json& config);
+// Joins weights in 8-bit floats and their factors (Float8Storage), under the weight's name, if the config states such a
+// storage. Removes the scales of activations. Throws UserError when a weight has no factors, or factors of a wrong
+// shape or dtype.
+void join_float8(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
+// Joins integers with their scales and zeros (GroupStorage) as <module>.weight, if the config states such a storage.
+// Throws UserError like find_groups(), and when <module>.weight exists, too.
+void join_groups(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
+// For families that read one tensor with all experts of a layer: joins the weights of these experts if the checkpoint
+// has a tensor for each expert. Throws UserError when the weights of two experts have different shapes.
+void join_experts(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
+// Joins the pieces (GgufPiece) of tensors that a GGUF file divides. Throws UserError when pieces do not fit together.
+void join_pieces(TensorTable& table);
+// Extends tensors by the rows of the file kNewRows, which the table keeps. Returns the bytes that the tensors gain.
+int64_t grow_tables(TensorTable& table, const TensorFile& new_rows, const nlohmann::json& config);
+
+}  // namespace fettle

@@ -1,0 +1,258 @@
+#include "data/messages.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/json_text.h"
+#include "base/text.h"
+#include "data/chat/thinking_tags.h"
+#include "data/read/columns.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Returns whether a part of a content is trained: Axolotl's `train` (true or false) or `weight` (0 or 1). Returns
+// nullopt if the part has neither field.
+std::optional<bool> part_trained(const ordered_json& part) {
+  if (const ordered_json* train = find_column(part, "train")) {
+    if (!train->is_boolean()) bad_row("'train' of a content part must be true or false, but it is {}", train->dump());
+    return train->get<bool>();
+  }
+  const ordered_json* weight = find_column(part, "weight");
+  if (!weight) return std::nullopt;
+  if (*weight != 0 && *weight != 1)
+    bad_row("'weight' of a content part must be 0 or 1, but it is {}; only a whole message may have another weight",
+            weight->dump());
+  return *weight == 1;
+}
+
+// Returns the content of a message, which is a text or a list of text parts. If any part has a field that says whether
+// the part is trained, sets `spans` to one span for each part that is not empty.
+std::string content_of(const ordered_json& value, const std::string& what, std::vector<ContentSpan>* spans = nullptr) {
+  if (!value.is_array()) return text_of(value, "'" + what + "'");
+  std::string text;
+  std::vector<ContentSpan> parts;
+  bool marked = false;
+  const auto add = [&](const std::string& more, std::optional<bool> train) {
+    marked = marked || train;
+    if (!more.empty()) parts.push_back({text.size(), text.size() + more.size(), train.value_or(true)});
+    text += more;
+  };
+  for (const auto& part : value) {
+    if (part.is_string()) {
+      add(part.get<std::string>(), std::nullopt);
+      continue;
+    }
+    const ordered_json* inner = part.is_object() ? find_column(part, "text") : nullptr;
+    if (!inner && part.is_object() && part.contains("type") && part["type"] == "text")
+      inner = find_column(part, "value");
+    if (!inner)
+      bad_row("'{}' has a part of type {}, but only text can be trained", what,
+              part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
+    add(text_of(*inner, "'" + what + ".text'"), part_trained(part));
+  }
+  if (spans && marked) *spans = std::move(parts);
+  return text;
+}
+
+// Requires that arguments in the form of text are JSON, or blank.
+void want_json_arguments(const ordered_json& arguments) {
+  if (!arguments.is_string()) return;
+  const auto& text = arguments.get_ref<const std::string&>();
+  if (is_blank(text)) return;
+  if (parse_json_or_discard<ordered_json>(text).is_discarded())
+    bad_row("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
+}
+
+void check_tool_calls(const ordered_json& message) {
+  if (!message.contains("tool_calls")) return;
+  if (!message["tool_calls"].is_array())
+    bad_row("'tool_calls' must be an array, but it is {}", message["tool_calls"].type_name());
+  for (const auto& call : message["tool_calls"]) {
+    if (!call.is_object()) bad_row("'tool_calls' must hold objects, but one is {}", call.type_name());
+    const ordered_json& function = call.contains("function") ? call["function"] : call;
+    if (function.is_object() && function.contains("arguments")) want_json_arguments(function["arguments"]);
+  }
+}
+
+// Fields of a message that say whether the reply is trained, or which weight its tokens have. They come from OpenAI's
+// format, Axolotl, ms-swift and LLaMA-Factory v1.
+constexpr const char* kTrainedFields[] = {"train", "training", "loss", "loss_weight", "weight", "loss_scale"};
+
+// Returns the byte at which character number `at` of a UTF-8 text begins; text.size() when the text has fewer
+// characters.
+size_t byte_of_character(std::string_view text, int64_t at) {
+  size_t byte = 0;
+  for (; byte < text.size(); ++byte)
+    if ((static_cast<unsigned char>(text[byte]) & 0xc0) != 0x80 && at-- == 0) break;
+  return byte;
+}
+
+// Reads Axolotl's field train_detail: a list of {begin_offset, end_offset, train}. Offsets count characters; the
+// character at end_offset belongs to the span.
+std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::string& column,
+                                       const std::string& content) {
+  const ordered_json* list = find_column(message, column);
+  if (!list) return {};
+  if (!list->is_array()) bad_row("'{}' must be an array of spans, but it is {}", column, list->type_name());
+  std::vector<ContentSpan> spans;
+  for (const auto& span : *list) {
+    auto offset = [&](const char* name) {
+      const ordered_json* value = span.is_object() ? find_column(span, name) : nullptr;
+      if (!value || !value->is_number_integer() || *value < 0)
+        bad_row("a span of '{}' needs '{}', a whole number from 0 on: {}", column, name, span.dump().substr(0, 120));
+      return value->get<int64_t>();
+    };
+    const int64_t begin = offset("begin_offset"), end = offset("end_offset");
+    const ordered_json* train = find_column(span, "train");
+    if (!train || !train->is_boolean()) bad_row("a span of '{}' needs 'train': true or false", column);
+    const size_t first = byte_of_character(content, begin);
+    if (end < begin || first >= content.size())
+      bad_row("the span {} of '{}' is not within the content", span.dump().substr(0, 120), column);
+    spans.push_back({first, byte_of_character(content, end + 1), train->get<bool>()});
+  }
+  return spans;
+}
+
+// Moves thoughts and tool calls from typed parts of the content (LLaMA-Factory v1) to fields of the message. Returns
+// the new message.
+ordered_json without_typed_parts(const ordered_json& value) {
+  if (!value.contains("content") || !value["content"].is_array()) return value;
+  ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();
+  for (const auto& part : value["content"]) {
+    const std::string type =
+        part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "";
+    if (type == "reasoning" && part.contains("value")) {
+      out["reasoning_content"] = part["value"];
+    } else if (type == "tool_call" && part.contains("value") && part["value"].is_string()) {
+      const ordered_json read = ordered_json::parse(tool_calls_json(part["value"].get<std::string>()));
+      for (const auto& call : read["tool_calls"]) calls.push_back(call);
+    } else {
+      texts.push_back(part);
+    }
+  }
+  if (texts.size() == value["content"].size()) return value;
+  out["content"] = texts;
+  if (!calls.empty()) out["tool_calls"] = calls;
+  return out;
+}
+
+Message openai_message(const ordered_json& given) {
+  if (!given.is_object()) bad_row("a message must be an object, but it is {}", given.type_name());
+  const ordered_json value = without_typed_parts(given);
+  const ordered_json* role = find_column(value, "role");
+  if (!role || !role->is_string()) bad_row("a message has no 'role': {}", value.dump().substr(0, 120));
+  Message message{.role = role->get<std::string>()};
+  static const std::vector<std::string> kRoles = {"system", "developer", "user",   "assistant",
+                                                  "tool",   "function",  "ipython"};
+  if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
+    bad_row("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
+  read_content(value, "content", kSpansColumn, message);
+  message.no_content = !has_column(value, "content");
+  read_weight(value, message);
+  ordered_json extra = ordered_json::object();
+  for (const auto& [key, field] : value.items())
+    if (key != "role" && key != "content" && key != kSpansColumn && !field.is_null() &&
+        std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
+      extra[key] = field;
+  check_tool_calls(extra);
+  if (extra.contains("tool_calls") && extra["tool_calls"].empty()) extra.erase("tool_calls");
+  if (!extra.empty()) message.extra_json = extra.dump();
+  if (!value.contains("content") && !extra.contains("tool_calls"))
+    bad_row("a message of role '{}' has no 'content'", message.role);
+  return message;
+}
+
+}  // namespace
+
+std::vector<Message> openai_messages(const ordered_json& list, const std::string& column) {
+  if (!list.is_array()) bad_row("'{}' must be an array of messages, but it is {}", column, list.type_name());
+  std::vector<Message> out;
+  for (const auto& message : list) out.push_back(openai_message(message));
+  return out;
+}
+
+void read_content(const ordered_json& message, const std::string& column, const std::string& spans_column,
+                  Message& out) {
+  if (const ordered_json* content = find_column(message, column))
+    out.content = content_of(*content, column, &out.spans);
+  if (auto spans = trained_spans(message, spans_column, out.content); !spans.empty()) out.spans = std::move(spans);
+}
+
+void read_weight(const ordered_json& message, Message& out) {
+  constexpr double kLargest = 1000;
+  for (const char* name : kTrainedFields) {
+    const ordered_json* field = find_column(message, name);
+    if (!field) continue;
+    const bool flag = name == std::string_view("train") || name == std::string_view("training");
+    if (!field->is_boolean() && (flag || !field->is_number()))
+      bad_row("'{}' of a message must be {}, but it is {}", name, flag ? "true or false" : "a number, true or false",
+              field->dump().substr(0, 80));
+    const double factor = field->is_boolean() ? field->get<bool>() : field->get<double>();
+    if (!(factor >= 0 && factor <= kLargest))
+      bad_row("'{}' of a message must be from 0 to {}, but it is {}", name, kLargest, field->dump());
+    out.weight *= factor;
+  }
+  out.train = out.weight > 0;
+  if (!out.train) out.weight = 1;
+}
+
+std::string tools_of(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find_column(row, column);
+  if (!value) return "";
+  ordered_json tools = *value;
+  if (tools.is_string()) {
+    const auto text = tools.get<std::string>();
+    if (is_blank(text)) return "";
+    tools = json_of_text(text, "'" + column + "'");
+    if (tools.is_discarded()) bad_row("'{}' is a text, but not valid JSON", column);
+  }
+  if (!tools.is_array()) bad_row("'{}' must be an array of tools, but it is {}", column, tools.type_name());
+  for (const auto& tool : tools)
+    if (!tool.is_object()) bad_row("'{}' must hold objects, but one is {}", column, tool.type_name());
+  return tools.empty() ? "" : tools.dump();
+}
+
+std::string tool_calls_json(const std::string& text) {
+  ordered_json calls = json_of_text(text, "the function call");
+  if (calls.is_discarded()) bad_row("the function call is not valid JSON: {}", text.substr(0, 80));
+  if (!calls.is_array()) calls = ordered_json::array({calls});
+  ordered_json out = ordered_json::array();
+  for (const auto& call : calls) {
+    if (!call.is_object() || !call.contains("name"))
+      bad_row("a function call must have name and arguments: {}", call.dump());
+    const ordered_json arguments = call.value("arguments", ordered_json::object());
+    want_json_arguments(arguments);
+    out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
+  }
+  return ordered_json{{"tool_calls", out}}.dump();
+}
+
+void want_order(const std::vector<Message>& messages) {
+  if (messages.empty()) bad_row("the conversation has no messages");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = messages[i].role;
+    const std::string before = i ? messages[i - 1].role : "";
+    if (role == "assistant" && before == "assistant")
+      bad_row("messages {} and {} are both the assistant's; join them, or put the user's turn between them", i, i + 1);
+    if (role == "assistant" && (i == 0 || (i == 1 && before == "system")))
+      bad_row("message {} is the assistant's, but no user or tool spoke before it", i + 1);
+    if (role == "user" && before == "user")
+      bad_row("messages {} and {} are both the user's; join them, or put the reply between them", i, i + 1);
+    if ((role == "system" || role == "developer") && i > 0 && messages[0].role == role && i == 1)
+      bad_row("messages 1 and 2 are both of role '{}'; join them", role);
+  }
+  if (messages.back().role != "assistant")
+    bad_row("the conversation ends with a turn of role '{}'; the last turn must be the assistant's",
+            messages.back().role);
+}
+
+}  // namespace fettle
