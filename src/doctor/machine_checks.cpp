@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "base/files/free_space.h"
 #include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "runtime/vendors/libraries.h"
