@@ -3,40 +3,30 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "data/messages.h"
 
 namespace fettle {
 namespace {
 
 using nlohmann::ordered_json;
 
-// Returns the column that has the prompt as a list of turns; "" when there is none.
-std::string turns_column(const ordered_json& row, const DataSource& source) {
-  if (source.formatting == "sharegpt") return source.column("messages", "conversations");
-  if (source.formatting == "openai") return source.column("messages", "messages");
-  if (source.formatting == "alpaca") return "";
-  for (const char* column : {"messages", "conversations", "conversation"})
-    if (has_column(row, column)) return column;
-  return "";
-}
-
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
-  if (turns.is_string() && source.formatting == "openai")  // Axolotl: the text of a single user turn
-    turns = ordered_json::array({{{"role", "user"}, {"content", turns}}});
+  const bool openai = source.formatting == "openai" ||
+                      (source.formatting.empty() && !turns.empty() && turns.is_array() && turns[0].contains("role"));
+  const MessageNames names = message_names(source, !openai);
+  const auto turn = [&](const std::string& role, const ordered_json& text) {
+    return ordered_json{{names.role, role}, {names.content, text}};
+  };
+  if (turns.is_string() && !source.formatting.empty())  // Axolotl: the text of a single user turn
+    turns = ordered_json::array({turn(names.user, turns)});
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
     const bool whole = reply.size() > turns.size() && std::equal(turns.begin(), turns.end(), reply.begin());
     if (whole && !turns.empty()) return reply;  // `reply` already begins with the prompt
     turns.insert(turns.end(), reply.begin(), reply.end());
-  } else if (reply.is_string()) {
-    const bool roles = source.formatting == "openai" || (!turns.empty() && turns[0].contains("role"));
-    if (roles)
-      turns.push_back({{"role", "assistant"}, {"content", reply}});
-    else
-      turns.push_back({{source.tag("role_tag", "from"), source.tag("assistant_tag", "gpt")},
-                       {source.tag("content_tag", "value"), reply}});
   } else {
-    turns.push_back(reply);
+    turns.push_back(reply.is_string() ? turn(names.assistant, reply) : reply);
   }
   return turns;
 }
