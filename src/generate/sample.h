@@ -1,8 +1,8 @@
 // Defines sample, which draws the id of the next token from the logits, on the host.
 //
-// The steps have vLLM's order: penalties, banned ids, temperature, min-p, top-k, top-p, softmax, one draw. The random numbers are
-// counter-based: the number for position i with seed s is the same on every platform and does not depend on earlier
-// draws.
+// The steps have vLLM's order: penalties, banned ids, temperature, min-p, top-k, top-p, softmax, one draw. The random
+// numbers are counter-based: the number for position i with seed s is the same on every platform and does not depend on
+// earlier draws.
 #pragma once
 
 #include <cstdint>

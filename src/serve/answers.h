@@ -31,8 +31,8 @@ class AnswerWriter {
   // Returns one JSON object. Here and in end(), a complete reply with tool calls gets the finish_reason "tool_calls".
   std::string whole(const std::vector<AnswerChoice>& choices, const AnswerUsage& usage);
 
-  // These functions return events of a stream. Each event is "data: JSON" and an empty line. `choice` is the number of a
-  // reply. begin() returns "" for text completions. A tool call is never split between two events.
+  // These functions return events of a stream. Each event is "data: JSON" and an empty line. `choice` is the number of
+  // a reply. begin() returns "" for text completions. A tool call is never split between two events.
   std::string begin(size_t choice = 0) const;
   std::string piece(const ReplyPart& part, const std::vector<TokenChance>& chances, size_t choice = 0);
   std::string end(const std::string& finish_reason, size_t choice = 0) const;

@@ -263,8 +263,8 @@ class CompletionServer {
     if (request.chat && !session_.has_template())
       throw RequestError(400, "the model has no chat template; use /v1/completions, or start with template=NAME");
     try {
-      job.prompt = request.chat                  ? session_.prompt(std::move(request.messages), request.tools_json,
-                                                                      request.variables_json)
+      job.prompt = request.chat
+                       ? session_.prompt(std::move(request.messages), request.tools_json, request.variables_json)
                    : !request.prompt_ids.empty() ? std::move(request.prompt_ids)
                                                  : session_.tokenizer().encode(request.prompt, true);
       session_.check_prompt(job.prompt, field);

@@ -57,8 +57,7 @@ TEST(EvaluationBatch, HasTwoRowsForKtoUnlessTheRecipeSaysOtherwise) {
   recipe.per_device_train_batch_size = 1;
   recipe.gradient_accumulation_steps = 2;
   auto rows = [&](const char* stage, const MeshAxes& mesh) {
-    return batch_spec(recipe, stage_named(stage, ""), ModelConfig{}, 64, mesh, BatchUse::kEvaluation)
-        .groups_per_step();
+    return batch_spec(recipe, stage_named(stage, ""), ModelConfig{}, 64, mesh, BatchUse::kEvaluation).groups_per_step();
   };
   EXPECT_EQ(rows("kto", MeshAxes{}), 2);
   EXPECT_EQ(rows("kto", make_mesh({{"dp", 2}}, 2)), 2);

@@ -140,8 +140,8 @@ TEST(Answers, AWholeAnswerHasTextReasonUsageAndChances) {
   AnswerWriter writer(true, "m", true, false);
   const json answer = json::parse(
       writer.whole({{.reply = {.content = "ab", .reasoning = "", .calls = {}},
-                      .chances = {{"a", -0.5, {{"a", -0.5}, {{"\xef\xbf\xbd", "\xff"}, -INFINITY}}}, {"b", -1, {}}},
-                      .finish_reason = "stop"}},
+                     .chances = {{"a", -0.5, {{"a", -0.5}, {{"\xef\xbf\xbd", "\xff"}, -INFINITY}}}, {"b", -1, {}}},
+                     .finish_reason = "stop"}},
                    {3, 2}));
   EXPECT_EQ(answer["object"], "chat.completion");
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "ab");
@@ -226,9 +226,9 @@ TEST(Answers, SeveralRepliesAreNumberedAndCountedApart) {
   EXPECT_EQ(answer["choices"][1]["message"]["content"], "b");
   EXPECT_EQ(answer["choices"][1]["finish_reason"], "stop");
   EXPECT_EQ(answer["usage"]["completion_tokens"], 5);
-  const std::vector<json> events = events_of(stream.begin(1) + stream.piece(call, {}, 0) +
-                                             stream.piece(text_part("b"), {}, 1) + stream.end("stop", 1) +
-                                             stream.end("stop", 0) + stream.done({3, 5}));
+  const std::vector<json> events =
+      events_of(stream.begin(1) + stream.piece(call, {}, 0) + stream.piece(text_part("b"), {}, 1) +
+                stream.end("stop", 1) + stream.end("stop", 0) + stream.done({3, 5}));
   std::vector<int> indices;
   for (size_t i = 0; i < 5; ++i) indices.push_back(events[i]["choices"][0]["index"]);
   EXPECT_THAT(indices, ElementsAre(1, 0, 1, 1, 0));

@@ -19,11 +19,11 @@ TEST(FullOutput, EndsEachCommandWithAMessage) {
   write_text(folder / "talk.json", R"({"messages": [{"role": "user", "content": "Hi"}]})");
   write_text(folder / "t.jinja", "{{ messages[0].content }}");
   const std::string at = folder.path().string() + "/";
-  for (const std::string& words : {"convert " + at + "recipe.yaml", "tokenize " + model + " " + at + "lines",
-                                   "render " + at + "t.jinja " + at + "talk.json", std::string("devices plugin=cpu"),
-                                   "data --json model_name_or_path=" + model + " data_cache=off dataset=" + rows,
-                                   std::string("train --help-keys"), std::string("train --help"),
-                                   std::string("--version"), std::string("complete tr")}) {
+  for (const std::string& words :
+       {"convert " + at + "recipe.yaml", "tokenize " + model + " " + at + "lines",
+        "render " + at + "t.jinja " + at + "talk.json", std::string("devices plugin=cpu"),
+        "data --json model_name_or_path=" + model + " data_cache=off dataset=" + rows, std::string("train --help-keys"),
+        std::string("train --help"), std::string("--version"), std::string("complete tr")}) {
     SCOPED_TRACE(words);
     const int status = std::system((program_file().string() + " " + words + " > /dev/full 2> " + at + "err").c_str());
     EXPECT_EQ(WEXITSTATUS(status), 2);

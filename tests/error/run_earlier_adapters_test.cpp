@@ -18,9 +18,9 @@ class EarlierAdapters : public testing::Test {
  protected:
   EarlierAdapters() {
     std::filesystem::copy(kReferenceModels / "llama" / "adapter_final", temp / "b");
-    write_json_file(temp / "b" / "fettle_run.json",
-                    {{"recipe",
-                      {{"model_name_or_path", model}, {"adapter_name_or_path", {a}}, {"create_new_adapter", true}}}});
+    write_json_file(
+        temp / "b" / "fettle_run.json",
+        {{"recipe", {{"model_name_or_path", model}, {"adapter_name_or_path", {a}}, {"create_new_adapter", true}}}});
   }
   TempFolder temp;
   const std::string model = (kReferenceModels / "llama").string();
