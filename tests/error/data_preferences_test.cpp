@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -5,6 +6,7 @@
 #include "data/dataset.h"
 #include "data/preferences.h"
 #include "data_fixtures.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -65,7 +67,12 @@ TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {
   const std::vector<Example> pair = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}},
                                      {.input_ids = {1, 3}, .labels = {kIgnore, 3}}};
   EXPECT_THROW(Batches(pair, {.sequences = 2, .packing = true, .grouping = RowGrouping::kPairs}), UserError);
-  EXPECT_THROW(Batches(pair, {.sequences = 2, .grouping = RowGrouping::kWithMismatched}), UserError);
+  for (const auto& [use, key] : {std::pair(BatchUse::kTraining, "per_device_train_batch_size: "),
+                                 std::pair(BatchUse::kEvaluation, "per_device_eval_batch_size: ")})
+    EXPECT_THAT(user_error([&, use = use] {
+                  Batches(pair, {.sequences = 2, .grouping = RowGrouping::kWithMismatched, .use = use});
+                }),
+                testing::StartsWith(key));
 }
 
 TEST_F(PreferenceErrors, ASingleRatedRow) {
