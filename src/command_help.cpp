@@ -130,6 +130,10 @@ const std::vector<std::string_view>& important_keys(std::string_view command) {
   return help_of(command).keys;
 }
 
+std::string_view first_example(std::string_view command) {
+  return help_of(command).examples[0];
+}
+
 std::string command_help(std::string_view command) {
   const Help& help = help_of(command);
   std::string text = "Examples:";

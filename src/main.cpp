@@ -12,6 +12,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files/standard_output.h"
 #include "base/log.h"
 #include "base/report_error.h"
 #include "board/board.h"
@@ -97,6 +98,33 @@ void check_command(const CLI::App& app, int argc, char** argv) {
                   near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(names, ", "));
 }
 
+// Returns the program's words with `help` and `help COMMAND` in the form of flags: `--help` and `COMMAND --help`.
+std::vector<char*> with_help_flag(int argc, char** argv) {
+  static char flag[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  const int at = place_of_command(argc, argv);
+  if (at == argc || argv[at] != std::string_view("help")) return words;
+  words.erase(words.begin() + at);
+  words.insert(words.begin() + std::min(at + 1, argc - 1), flag);
+  return words;
+}
+
+// Returns the message for a command line that CLI11 refuses. `command` is the command's name, or "".
+std::string refusal(const CLI::ParseError& error, const std::string& command) {
+  std::string what = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
+    const std::string end = " is required";
+    if (command.empty()) return "no command is given";
+    if (what.ends_with(end)) what.resize(what.size() - end.size());
+    return fmt::format("{} is missing; an example is `{}`", what, first_example(command));
+  }
+  const std::string start = "Could not convert: ", equals = " = ";
+  const size_t value = what.find(equals);
+  if (!what.starts_with(start) || value == std::string::npos) return what;
+  return fmt::format("{}: '{}' is not a whole number", what.substr(start.size(), value - start.size()),
+                     what.substr(value + equals.size()));
+}
+
 // Returns whether the command takes recipe keys.
 bool reads_recipe(const CLI::App& command) {
   return command.get_option_no_throw("--help-keys") != nullptr;
@@ -122,7 +150,7 @@ std::vector<std::string> take_flags(const CLI::App& app, int argc, char** argv, 
 
 void add_help_keys(CLI::App& app) {
   const auto print_keys = [] {
-    fmt::print("{}", recipe_reference_text(stage_key_text()));
+    std::cout << recipe_reference_text(stage_key_text());
     throw CLI::Success();
   };
   app.add_flag_callback("--help-keys", print_keys, "list all recipe keys");
@@ -285,12 +313,12 @@ void add_board(CommandLine& line) {
 void add_export_and_convert(CommandLine& line) {
   add_recipe_command(line, "export", "merge adapters into the base model, write one folder and check it",
                      [](const Recipe& recipe) {
-                       fmt::print("{}\n", format_export(run_export(Request(recipe, Command::kExport))));
+                       std::cout << format_export(run_export(Request(recipe, Command::kExport))) << "\n";
                        return 0;
                      });
   add_recipe_command(line, "convert", "translate another tool's recipe into Fettle's keys, and print it",
                      [](const Recipe& recipe) {
-                       fmt::print("{}", to_yaml(recipe));
+                       std::cout << to_yaml(recipe);
                        return 0;
                      });
 }
@@ -437,6 +465,9 @@ int run(int argc, char** argv) {
   add_render(line);
 
   if (argc > 1 && argv[1] == std::string_view("complete")) return complete(app, argc, argv);
+  std::vector<char*> words = with_help_flag(argc, argv);
+  argc = static_cast<int>(words.size());
+  argv = words.data();
   check_command(app, argc, argv);
   std::vector<std::string> arguments = take_flags(app, argc, argv, line.words.flags);
   std::ranges::reverse(arguments);  // CLI11 takes the arguments in reverse order
@@ -445,7 +476,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     const std::vector<CLI::App*> named = app.get_subcommands();
-    throw UserError("{}; see `fettle{} --help`", error.what(), named.empty() ? "" : " " + named.front()->get_name());
+    const std::string command = named.empty() ? "" : named.front()->get_name();
+    throw UserError("{}; see `fettle{} --help`", refusal(error, command), command.empty() ? "" : " " + command);
   }
   set_log_level(verbose ? LogLevel::kDebug : quiet ? LogLevel::kQuiet : LogLevel::kInfo);
   return line.action();
@@ -457,7 +489,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace fettle;
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    check_written(std::cout);
+    return code;
   } catch (const std::exception&) {
     return report_error();
   }

@@ -213,14 +213,50 @@ bool is_added_bias(const ModelRepository& repository, const std::string& name) {
   return std::ranges::all_of(values.as<float>(), [](float value) { return value == 0; });
 }
 
+namespace {
+
+// Returns whether two tables [V, D] have the same values. Compares a sample of the rows.
+bool same_rows(const StoredTensor& one, const StoredTensor& other) {
+  constexpr int64_t kRows = 64;
+  const Dims& dims = one.entry->shape.dims;
+  if (dims != other.entry->shape.dims) return false;
+  std::vector<float> a(static_cast<size_t>(dims[1])), b = a;
+  for (int64_t i = 0; i < kRows; ++i) {
+    const Box row{{i * (dims[0] - 1) / (kRows - 1), 0}, {1, dims[1]}};
+    one.file->read_slice(*one.entry, row, DType::kF32, reinterpret_cast<std::byte*>(a.data()));
+    other.file->read_slice(*other.entry, row, DType::kF32, reinterpret_cast<std::byte*>(b.data()));
+    if (a != b) return false;
+  }
+  return true;
+}
+
+// Throws UserError when config.json says that the embedding is also the head, but the checkpoint has a head with other
+// values. Transformers 5 uses such a head, and version 4 does not.
+void check_tied_head(const ModelRepository& repository, const Model& model) {
+  if (!model.config.tie_word_embeddings || model.classifies() || model.family->encoder) return;
+  for (const std::string& name : {model.family->head + ".weight", "language_model." + model.family->head + ".weight"}) {
+    if (!repository.contains(name)) continue;
+    const StoredTensor head = repository.find(name), table = repository.find(model.head().hf_name);
+    if (!is_float(head.entry->shape.dtype) || !is_float(table.entry->shape.dtype) || same_rows(head, table)) continue;
+    throw UserError(
+        "{}: config.json says tie_word_embeddings: true, but {} differs from {}; set tie_word_embeddings: false in "
+        "config.json (also in its text_config, if it has one), or remove the tensor if the embedding is the head",
+        repository.folder().string(), name, model.head().hf_name);
+  }
+}
+
+}  // namespace
+
 void check_weights(const ModelRepository& repository, const Model& model) {
+  check_tied_head(repository, model);
   std::set<std::string> used;
   const FindTensor find = [&](const std::string& name) { return repository.find(name); };
   for (const Param& param : model.params)
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
       if (param.of_classifier() && !repository.contains(name)) continue;
-      if (model.config.quantisation && is_quantised(param, *model.config.quantisation, true)) {
+      if (model.config.quantisation && is_quantised(param, *model.config.quantisation, true) &&
+          !any_names(model.config.in_floats, module_of(name))) {
         used.merge(find_quantised(find, name, param, *model.config.quantisation).names);
         continue;
       }

@@ -90,7 +90,9 @@ std::vector<Key> method_keys() {
       {.name = "create_new_adapter",
        .group = Group::kMethod,
        .member = &Recipe::create_new_adapter,
-       .help = "Merge all adapters of adapter_name_or_path into the base, and train a new adapter."},
+       .help =
+           "Merge all adapters of adapter_name_or_path into the base, and train a new adapter. Use the new one only "
+           "together with the others: adapter_name_or_path lists them before it."},
       {.name = "freeze_trainable_layers",
        .group = Group::kMethod,
        .member = &Recipe::freeze_trainable_layers,

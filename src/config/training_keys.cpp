@@ -16,7 +16,7 @@ std::vector<Key> training_keys() {
        .group = Group::kTraining,
        .member = &Recipe::per_device_eval_batch_size,
        .help = "Rows that a device computes at once in evaluation, and replies that are generated at once. If empty, "
-               "per_device_train_batch_size.",
+               "per_device_train_batch_size; at least 2 rows for stage kto on one device.",
        .aliases = {"eval_batch_size"},
        .min = 1},
       {.name = "gradient_accumulation_steps",

@@ -19,6 +19,19 @@
 namespace fettle {
 namespace {
 
+// The digest of a unit's tokens and labels, and the index of the unit's first example.
+using UnitDigest = std::pair<uint64_t, int64_t>;
+
+// Returns the digests of all units, sorted. A unit has `unit` examples, 1 or 2.
+std::vector<UnitDigest> digests_of(const Examples& rows, int64_t unit) {
+  std::vector<UnitDigest> out;
+  out.reserve(rows.size() / static_cast<size_t>(unit));
+  for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); i += unit)
+    out.emplace_back(unit == 1 ? rows.digest(i) : mix_bits(rows.digest(i), rows.digest(i + 1)), i);
+  std::ranges::sort(out);
+  return out;
+}
+
 constexpr uint64_t kSampleStream = uint64_t{1} << 62;
 constexpr uint64_t kSplitStream = (uint64_t{1} << 62) + 1;
 
@@ -196,11 +209,7 @@ class Loader {
   // Finds the units that have the same tokens and labels as an earlier unit. Returns the first example of each such
   // unit, in no particular order.
   std::vector<int64_t> duplicates(const Examples& rows) const {
-    std::vector<std::pair<uint64_t, int64_t>> digests;
-    digests.reserve(static_cast<size_t>(units(rows)));
-    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); i += unit_)
-      digests.emplace_back(unit_ == 1 ? rows.digest(i) : mix_bits(rows.digest(i), rows.digest(i + 1)), i);
-    std::sort(digests.begin(), digests.end());
+    const std::vector<UnitDigest> digests = digests_of(rows, unit_);
     std::vector<int64_t> again;
     for (size_t i = 1; i < digests.size(); ++i)
       if (digests[i].first == digests[i - 1].first) again.push_back(digests[i].second);
@@ -253,6 +262,20 @@ class Loader {
   DataReport& report_;
 };
 
+// Adds a note if held-out rows are also trained. Their loss does not tell how the model does on new rows.
+void note_shared_rows(const Datasets& data, int64_t unit, DataReport& report) {
+  const std::vector<UnitDigest> trained = digests_of(data.train, unit), held_out = digests_of(data.eval, unit);
+  const int64_t shared = std::ranges::count_if(held_out, [&](const UnitDigest& one) {
+    const auto found = std::ranges::lower_bound(trained, one.first, {}, &UnitDigest::first);
+    return found != trained.end() && found->first == one.first;
+  });
+  if (shared > 0)
+    report.notes.push_back(
+        fmt::format("held-out rows: {} of {} are also trained (same tokens and labels), so the evaluation looks better "
+                    "than it would on new rows",
+                    shared, held_out.size()));
+}
+
 // Takes units out of `train` and returns them. A val_size below 1 is the share of units to take; otherwise it is the
 // number of units to take. The seed chooses the units.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
@@ -302,6 +325,7 @@ Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t
     data.report.chosen_by.push_back("val_size");
   }
   count_chosen(data.train, unit, data.report);
+  note_shared_rows(data, unit, data.report);
   if (spec.labels) {
     data.report.labels = format_classes(count_classes(data.train, *spec.labels), *spec.labels);
     if (!data.eval.empty())

@@ -3,12 +3,43 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/messages.h"
 
 namespace fettle {
 namespace {
 
 using nlohmann::ordered_json;
+
+// Returns whether the reply is a list of turns that begins like a conversation: with the system's or the user's turn.
+bool opens_conversation(const ordered_json& reply) {
+  if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
+  for (const char* name : {"role", "from"})
+    if (reply[0].contains(name))
+      return reply[0][name] == "user" || reply[0][name] == "human" || reply[0][name] == "system";
+  return false;
+}
+
+// Returns whether the turns end with a reply, in the usual names of roles.
+bool ends_with_reply(const ordered_json& turns) {
+  if (turns.empty() || !turns.back().is_object()) return false;
+  for (const char* name : {"role", "from"})
+    if (turns.back().contains(name)) return turns.back()[name] == "assistant" || turns.back()[name] == "gpt";
+  return false;
+}
+
+// Returns the column that has the prompt as a list of turns; "" when there is none. A conversation of other things than
+// turns, such as Capybara's pairs of input and output, does not count if the replies are whole conversations.
+std::string prompt_column(const ordered_json& row, const DataSource& source, const ordered_json& reply) {
+  if (!source.formatting.empty() || source.columns.contains("messages")) return turns_column(row, source);
+  for (const char* column : {"messages", "conversations", "conversation"}) {
+    if (!has_column(row, column)) continue;
+    const ordered_json& turns = row[column];
+    const bool has_turns = !turns.is_array() || turns.empty() || turns[0].contains("role") || turns[0].contains("from");
+    if (has_turns || !opens_conversation(reply)) return column;
+  }
+  return "";
+}
 
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
@@ -22,8 +53,13 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
     turns = ordered_json::array({turn(names.user, turns)});
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
-    const bool whole = reply.size() > turns.size() && std::equal(turns.begin(), turns.end(), reply.begin());
-    if (whole && !turns.empty()) return reply;  // `reply` already begins with the prompt
+    // A reply with the same first turn is the whole conversation. `turns` may then be a copy of the other reply, as in
+    // UltraFeedback.
+    if (!turns.empty() && !reply.empty() && reply[0] == turns[0]) return reply;
+    if (!turns.empty() && opens_conversation(reply) && !ends_with_reply(turns))
+      throw BadRow(
+          "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one "
+          "of the two");
     turns.insert(turns.end(), reply.begin(), reply.end());
   } else {
     turns.push_back(reply.is_string() ? turn(names.assistant, reply) : reply);
@@ -33,21 +69,38 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
 
 // Returns whether `reply` is the whole conversation, including the prompt.
 bool is_whole(const ordered_json& reply, const ordered_json& row) {
-  if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
   const ordered_json* prompt = find_column(row, "prompt");
-  if (prompt && prompt->is_array())
+  if (reply.is_array() && prompt && prompt->is_array())
     return reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin());
-  for (const char* name : {"role", "from"})
-    if (reply[0].contains(name))
-      return reply[0][name] == "user" || reply[0][name] == "human" || reply[0][name] == "system";
-  return false;
+  return opens_conversation(reply);
+}
+
+// Splits a text of the form "\n\nHuman: ...\n\nAssistant: ..." into turns, as Anthropic's data sets have them. Returns
+// null for other texts.
+ordered_json turns_of_text(const std::string& text) {
+  constexpr std::pair<std::string_view, const char*> kMarks[] = {{"\n\nHuman:", "user"},
+                                                                 {"\n\nAssistant:", "assistant"}};
+  ordered_json turns = ordered_json::array();
+  size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string::npos || begin < 2) return nullptr;
+  begin -= 2;
+  while (begin < text.size()) {
+    const auto* mark = std::ranges::find_if(
+        kMarks, [&](const auto& one) { return std::string_view(text).substr(begin).starts_with(one.first); });
+    if (mark == std::end(kMarks)) return nullptr;
+    begin += mark->first.size();
+    const size_t end = std::min({text.size(), text.find(kMarks[0].first, begin), text.find(kMarks[1].first, begin)});
+    turns.push_back({{"role", mark->second}, {"content", trimmed(std::string_view(text).substr(begin, end - begin))}});
+    begin = end;
+  }
+  return turns.size() > 1 && turns[0]["role"] == "user" ? turns : nullptr;
 }
 
 // Reads the row as if the reply in `column` were its only reply.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
   if (!has_column(row, column)) throw BadRow(missing_column(row, column));
   const ordered_json& reply = row[column];
-  if (const std::string turns = turns_column(row, source); !turns.empty()) {
+  if (const std::string turns = prompt_column(row, source, reply); !turns.empty()) {
     if (!has_column(row, turns)) throw BadRow(missing_column(row, turns));
     ordered_json one = row;
     one[turns] = with_reply(row[turns], reply, source);
@@ -77,6 +130,9 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   for (const char* column : {"question", "input"})  // the columns of Orca's pairs
     if (source.formatting.empty() && has_column(row, column) && !reply.is_array())
       return read_sample(also_copied({{"prompt", row[column]}, {"completion", reply}}), source);
+  if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
+      !turns.is_null())
+    return read_sample(also_copied({{"messages", turns}}), source);
   if (!reply.is_array())
     throw BadRow(
         fmt::format("'{}' has no prompt; add a column prompt, instruction, messages or conversations, or make "

@@ -17,7 +17,8 @@ bool has_rating_columns(const nlohmann::ordered_json& row, const DataSource& sou
 
 // Reads a preference pair: a prompt with two replies. The prompt may have any format of formats.h; `chosen` and
 // `rejected` (or the columns that the source names) are texts, messages, or lists of messages. Without a prompt, both
-// lists have the whole conversation, and the prompt is their common beginning. In the result, `messages` is the prompt
+// lists have the whole conversation, and the prompt is their common beginning. Texts of the form
+// "\n\nHuman: ...\n\nAssistant: ..." are such conversations, too. In the result, `messages` is the prompt
 // with the chosen reply and `rejected` is the prompt with the rejected reply; only the replies are trained. Throws
 // BadRow.
 Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);

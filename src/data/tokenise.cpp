@@ -147,6 +147,10 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
   }
   for (Example& example : examples)
     if (!fits(example, outcome)) return;
+  if (examples.size() == 2 && examples[0].input_ids == examples[1].input_ids) {
+    outcome.dropped = "after the cut to cutoff_len, the chosen and the rejected reply are the same";
+    return;
+  }
   outcome.examples = std::move(examples);
 }
 

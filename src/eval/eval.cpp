@@ -8,8 +8,10 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/files/file_error.h"
 #include "base/files/output_file.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "base/seconds_since.h"
 #include "eval/eval_table.h"
 #include "eval/predictions.h"
@@ -62,15 +64,23 @@ void check_base(const Request& base, const Request& tuned, const EvalSpec& spec)
 
 // Returns the request with a stage that can evaluate its rows. A stage with Stage::measured_as, such as dpo, can
 // evaluate only rows of its own kind. For other rows, and with an eval_task other than "auto", the returned request has
-// the stage that measured_as returns, such as sft.
+// the stage that measured_as returns, such as sft. Throws UserError if some sets need the one stage and some the other.
 Request with_fitting_stage(const Request& request) {
   if (request.stage().measured_as == nullptr) return request;
   const DataSpec data = request.data();
   const std::vector<std::string>& names = data.eval_sets.empty() ? data.sets : data.eval_sets;
   const std::vector<std::string> tasks = request.eval().tasks;
-  const bool own = !names.empty() && std::ranges::all_of(tasks, [](const auto& task) { return task == "auto"; }) &&
-                   has_rows_of(find_source(names.front(), data.dataset_dir, data.hub), data.rows);
-  return own ? request : request.for_other_rows();
+  std::vector<std::string> own, others;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool is_own = tasks[i < tasks.size() ? i : 0] == "auto" &&
+                        has_rows_of(find_source(names[i], data.dataset_dir, data.hub), data.rows);
+    (is_own ? own : others).push_back(names[i]);
+  }
+  if (!own.empty() && !others.empty())
+    throw UserError(
+        "eval_dataset: stage {} measures {}, but not {}, whose rows are of another kind; measure them in two calls",
+        request.stage().name, fmt::join(own, ", "), fmt::join(others, ", "));
+  return own.empty() ? request.for_other_rows() : request;
 }
 
 std::vector<Contender> contenders(const Request& request) {
@@ -174,6 +184,25 @@ EvalColumn column(const Contender& contender, Devices& devices, const std::vecto
   return out;
 }
 
+// Makes output_dir and tests whether files can be written there, so that nothing is measured in vain.
+void prepare_folder(const fs::path& folder) {
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) throw_file_error("create", folder, failed.value());
+  OutputFile(folder / ("evaluation.tmp-" + process_name()));  // the destructor removes the file
+}
+
+// Throws UserError if a model gave numbers that are not finite.
+void require_finite(const std::vector<EvalSet>& sets, const std::vector<EvalColumn>& columns) {
+  for (const EvalColumn& column : columns)
+    for (size_t s = 0; s < sets.size(); ++s)
+      if (!column.sets[s].finite)
+        throw UserError(
+            "{}: {} gives losses that are not finite, so its figures mean nothing. Its weights are broken, or they are "
+            "too large for the arithmetic: try bf16: false and fp16: false, or another checkpoint",
+            sets[s].name, column.path);
+}
+
 }  // namespace
 
 int run_eval(const Request& asked, bool json, std::ostream& out) {
@@ -184,6 +213,8 @@ int run_eval(const Request& asked, bool json, std::ostream& out) {
   const TextSide text = text_side(request);
   const std::vector<EvalSet> sets = read_sets(request, text);
   phases.done("read the rows");
+  const fs::path folder = request.eval().output_dir;
+  if (!folder.empty()) prepare_folder(folder);
 
   Devices devices(request.devices());
   phases.done("opened the devices");
@@ -194,12 +225,13 @@ int run_eval(const Request& asked, bool json, std::ostream& out) {
   const LabelSet* labels = request.labels() ? &*request.labels() : nullptr;
   const std::string result =
       eval_json(sets, columns, request.stage()).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (const std::string folder = request.eval().output_dir; !folder.empty()) {
-    fs::create_directories(folder);
-    write_file(fs::path(folder) / "evaluation.json", result);
+  // The figures are shown first, so that they are not lost if a file cannot be written.
+  out << (json ? result : format_eval(sets, columns) + format_label_tables(sets, columns.back(), labels)) << std::flush;
+  if (!folder.empty()) {
+    write_file(folder / "evaluation.json", result);
     write_predictions(folder, sets, columns, labels);
   }
-  out << (json ? result : format_eval(sets, columns) + format_label_tables(sets, columns.back(), labels));
+  require_finite(sets, columns);
   return 0;
 }
 

@@ -17,7 +17,8 @@ namespace fettle {
 // - the stage's loss does not already compare with a reference model.
 //
 // Prints a table, or JSON. With output_dir, also writes the JSON to evaluation.json in this folder, beside the files of
-// write_predictions.
+// write_predictions. Throws UserError, before weights are loaded, if this folder is not writable, and after printing if
+// a figure comes from numbers that are not finite.
 int run_eval(const Request& request, bool json, std::ostream& out);
 
 }  // namespace fettle

@@ -1,6 +1,7 @@
 #include "eval/measure.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -27,6 +28,11 @@ std::string asked(const Question& question, Task task) {
   return text;
 }
 
+template <typename Number>
+bool all_finite(const std::vector<Number>& values) {
+  return std::ranges::all_of(values, [](Number value) { return std::isfinite(value); });
+}
+
 size_t largest(const std::vector<double>& values) {
   return static_cast<size_t>(std::ranges::max_element(values) - values.begin());
 }
@@ -34,16 +40,20 @@ size_t largest(const std::vector<double>& values) {
 Measured stage_figures(const EvalSet& set, Devices& devices, OpenModel& model) {
   HeldOut held_out(devices, model.run, set.rows);
   const Evaluation found = held_out.run(model.state);
-  Measured out{.figures = found.figures, .items = found.samples, .classes = held_out.classes()};
+  Measured out{.figures = found.figures,
+               .finite = std::isfinite(found.loss),
+               .items = found.samples,
+               .classes = held_out.classes()};
   out.figures["loss"] = found.loss;
   // A stage with metrics of its own compares replies; perplexity and token accuracy mean nothing for it.
   if (model.run.stage->head == Head::kTokens && found.figures.empty())
     out.figures.insert({{"perplexity", found.perplexity}, {"token_accuracy", found.accuracy}});
   if (out.classes) {
     out.items = static_cast<int64_t>(set.rows.size());
-    if (out.classes->rows == 0)
+    if (out.classes->rows == 0) {
       out.figures.clear();
-    else if (out.classes->problem == Problem::kSingleLabel)
+      out.finite = all_finite(out.classes->logits);
+    } else if (out.classes->problem == Problem::kSingleLabel)
       out.figures["majority"] = out.classes->scores.majority();
   }
   out.figures = in_percent(std::move(out.figures));
@@ -103,8 +113,10 @@ Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const S
       letters.empty() ? log_probabilities(set, std::move(examples), devices, model)
                       : letter_logits(set, std::move(examples), letters, devices, model);
   double right = 0, right_norm = 0;
+  bool finite = true;
   for (size_t q = 0; q < set.questions.size(); ++q) {
     const Question& question = set.questions[q];
+    finite = finite && all_finite(likely[q]);
     right += largest(likely[q]) == question.answer ? 1 : 0;
     if (!by_length) continue;
     std::vector<double> normed = likely[q];
@@ -112,7 +124,9 @@ Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const S
     right_norm += largest(normed) == question.answer ? 1 : 0;
   }
   const auto count = static_cast<double>(set.questions.size());
-  Measured out{{{"accuracy", 100 * right / count}}, static_cast<int64_t>(set.questions.size()), {}};
+  Measured out{.figures = {{"accuracy", 100 * right / count}},
+               .finite = finite,
+               .items = static_cast<int64_t>(set.questions.size())};
   if (by_length) out.figures["accuracy_norm"] = 100 * right_norm / count;
   return out;
 }

@@ -29,6 +29,7 @@ struct Measured {
   // - kLetters: accuracy.
   // - kGeneration: exact_match, rouge1, rouge2, rougeL, bleu.
   std::map<std::string, double> figures;
+  bool finite = true;                           // false: the model gave a loss or a logit that is not finite
   int64_t items = 0;                            // number of rows, questions or prompts
   std::vector<std::string> replies;             // kGeneration: in the order of the prompts
   std::optional<ClassificationReport> classes;  // set for kRows of a stage that trains labels

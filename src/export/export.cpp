@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/json_file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
 #include "checkpoint/copy_files.h"
@@ -141,6 +142,18 @@ std::string base_title(const Request& request) {
   return title_of(request.without_adapters().model_title());
 }
 
+// The folder that the export writes. While it exists, Ctrl-C and SIGTERM end the export at the next call of
+// check_signal(), and the destructor removes the unfinished folder.
+struct Target {
+  explicit Target(const std::string& path) : folder(path, AtomicFolder::Existing::kRefuse) {
+    notice.set("stopping and removing the unfinished export; Ctrl-C again ends at once and leaves it");
+  }
+
+  const InterruptScope interrupts;
+  InterruptNotice notice;
+  AtomicFolder folder;
+};
+
 void check_merge_count(const AdapterMerge& merge, const MergeCount& count) {
   if (!count.nonzero)
     throw UserError(
@@ -178,7 +191,7 @@ ExportReport run_export(const Request& request) {
   if (classifier) add_head(tensors, model, adapters);
   std::optional<Devices> devices;
   std::optional<AdapterMerge> merge;
-  std::optional<AtomicFolder> target;
+  std::optional<Target> target;
   std::optional<GgufPlan> plan;
   std::optional<CompressedExport> compressed;
   if (to_codes)
@@ -187,9 +200,9 @@ ExportReport run_export(const Request& request) {
         std::ranges::any_of(base.names(), [&](const std::string& name) { return carries(*model.family, name); }),
         request.model_title());
   if (to_gguf) {
-    target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
+    target.emplace(spec.folder);
     const GgufNames names{request.model_title(), title_of(spec.folder), merges ? base_title(request) : ""};
-    plan = plan_gguf(base, model, tensors, names, target->path() / kScratch / "tokenizer");
+    plan = plan_gguf(base, model, tensors, names, target->folder.path() / kScratch / "tokenizer");
   }
   const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
@@ -205,8 +218,8 @@ ExportReport run_export(const Request& request) {
     info("adapter_name_or_path is not set; {} is exported without an adapter", request.model_folder());
   }
 
-  if (!target) target.emplace(spec.folder, AtomicFolder::Existing::kRefuse);
-  AtomicFolder& folder = *target;
+  if (!target) target.emplace(spec.folder);
+  AtomicFolder& folder = target->folder;
   phases.done("checked the model");
   ExportReport report{.folder = spec.folder, .merged = merge.has_value()};
   if (to_gguf) {
@@ -217,8 +230,10 @@ ExportReport run_export(const Request& request) {
     if (merge) check_merge_count(*merge, count);
     report.merged_tensors = count.tensors;
     phases.done("wrote the weights");
+    check_signal();
     check_gguf_logits(*devices, request, folder.path(), folder.path() / kScratch, report.gguf);
     phases.done("compared the logits");
+    check_signal();
     std::filesystem::remove_all(folder.path() / kScratch);
     folder.commit();
     return report;
@@ -232,6 +247,7 @@ ExportReport run_export(const Request& request) {
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
   phases.done("wrote the weights");
+  check_signal();
   if (merge) check_merge_count(*merge, count);
   if (merge && count.tensors == 0)
     throw UserError("{}: rounding the merged weights to {} removes every change; {}", merge->names(),
@@ -244,6 +260,7 @@ ExportReport run_export(const Request& request) {
     report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
   }
   if (checks) phases.done("compared the logits");
+  check_signal();
   folder.commit();
   return report;
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <span>
 
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "export/merged_tensor.h"
 
@@ -66,6 +67,10 @@ bool becomes_codes(const BaseTensor& tensor, const WrittenForm& form) {
 
 }  // namespace
 
+void check_signal() {
+  InterruptScope::check("exporting; nothing was exported");
+}
+
 NamedShapes written_shapes(const BaseTensors& base, const WrittenForm& form) {
   NamedShapes shapes;
   for (const BaseTensor& tensor : base.all()) {
@@ -83,6 +88,7 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, con
   int64_t done = 0, total = 0;
   for (const BaseTensor& tensor : base.all()) total += tensor.shape.bytes();
   for (const BaseTensor& tensor : base.all()) {
+    check_signal();
     const MergedTensor merged(base, tensor, merge);
     if (merged.saved()) count.nonzero = true;
     const int64_t counted = count.tensors;

@@ -24,11 +24,15 @@ struct WrittenForm {
   const CompressedExport* compressed = nullptr;
 };
 
+// Throws an Error if a signal has asked the export to end (InterruptScope::check).
+void check_signal();
+
 // Returns the names and shapes that write_weights will write.
 NamedShapes written_shapes(const BaseTensors& base, const WrittenForm& form);
 
 // Writes all tensors of the base in their stored order. For the memory use, see run_export(). `merge` may be null.
-// Throws UserError when the merge, or the conversion to `form`, makes a finite value infinite.
+// Throws UserError when the merge, or the conversion to `form`, makes a finite value infinite. Calls check_signal()
+// before each tensor.
 MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, const WrittenForm& form,
                          ModelWriter& writer);
 

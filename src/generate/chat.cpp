@@ -6,7 +6,7 @@
 #include <csignal>
 #include <iostream>
 
-#include "base/error.h"
+#include "base/files/standard_output.h"
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "generate/session.h"
@@ -70,7 +70,7 @@ class Conversation {
       return out_.good() && InterruptScope::signal() == 0;
     });
     out_ << std::endl;
-    if (!out_.good()) throw UserError("cannot write to standard output; is the disk full?");
+    check_written(out_);
     history_.push_back({.role = "assistant", .content = reply.text, .extra_json = ""});
     remark(reply.end);
     if (InterruptScope::signal() == SIGTERM) ended_by_ = SIGTERM;

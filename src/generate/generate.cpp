@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/standard_output.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/formats.h"
@@ -123,7 +124,7 @@ class Answering {
     out_ << std::endl;
     debug("prompt: {} tokens in {:.3f} s; reply: {} tokens, {:.3f} s after the first", asked.ids.size(),
           reply.prompt_seconds, reply.ids.size(), reply.reply_seconds);
-    if (!out_.good()) throw UserError("cannot write to standard output; is the disk full?");
+    check_written(out_);
   }
 
   Session& session_;

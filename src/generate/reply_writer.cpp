@@ -1,6 +1,7 @@
 #include "generate/reply_writer.h"
 
 #include <algorithm>
+#include <span>
 
 namespace fettle {
 
@@ -19,7 +20,8 @@ ReplyWriter::ReplyWriter(const Tokenizer& tokenizer, std::vector<int32_t> prompt
       on_text_(std::move(on_text)) {}
 
 bool ReplyWriter::take(const std::vector<float>& logits) {
-  const int32_t id = sample(logits, options_.sampling, ids_.size());
+  const TokensBefore before{std::span(ids_).first(ids_.size() - reply_.ids.size()), reply_.ids};
+  const int32_t id = sample(logits, options_.sampling, ids_.size(), before);
   if (reply_.prompt_seconds == 0) {
     reply_.prompt_seconds = seconds_since(start_);
     start_ = Clock::now();

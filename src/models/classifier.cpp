@@ -6,6 +6,18 @@
 #include "models/blocks/sequences.h"
 
 namespace fettle {
+namespace {
+
+// Returns the hidden state [S, D] that the head of a causal model reads. As in Transformers' classifiers, this is the
+// last token of a row that is not pad_token_id, if config.json has one: a row that ends with this token is read before
+// it.
+Tensor last_tokens(const Forward& f, const Tensor& hidden_BTD, const Tensor& numbers_BT, int64_t rows) {
+  if (!f.config.pad_token_id) return last_of_sequences(hidden_BTD, numbers_BT, rows);
+  const Tensor counted = compare(f.tokens, Direction::kNE, constant(*f.config.pad_token_id, DType::kI32));
+  return last_counted_of_sequences(hidden_BTD, counted, numbers_BT, rows);
+}
+
+}  // namespace
 
 Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_BTD, const Tensor& numbers_BT,
                     int64_t rows) {
@@ -15,7 +27,7 @@ Tensor class_logits(const Forward& f, const Model& model, const Tensor& hidden_B
   const ClassifierFields& fields = f.config.classifier;
   Tensor x_SD = fields.mean                     ? mean_of_sequences(hidden_BTD, numbers_BT, rows)
                 : head.pooled == Pooled::kFirst ? first_of_sequences(hidden_BTD, numbers_BT, rows)
-                                                : last_of_sequences(hidden_BTD, numbers_BT, rows);
+                                                : last_tokens(f, hidden_BTD, numbers_BT, rows);
   for (const std::string& module : head.modules) {
     const bool last = module == head.modules.back();
     const DType dtype = last ? DType::kF32 : f.compute;

@@ -175,6 +175,7 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.bos_token_id = id("bos_token_id");
   config.pad_token_id = id("pad_token_id");
   config.quantisation = stored_quantisation(*json_, file_);
+  if (config.quantisation) config.in_floats = modules_in_floats(*json_, file_);
   config.mxfp4 = stores_mxfp4(*json_);
   config.groups = stored_groups(*json_, file_);
   config.float8 = stored_float8(*json_, file_);
@@ -246,6 +247,11 @@ RopeParameters ConfigReader::rope(double default_theta, double default_partial_f
   out.partial_rotary_factor = number("partial_rotary_factor", default_partial_factor);
   if (!(out.rope_theta > 0)) throw UserError("{}: rope_theta is {}, wanted a number above 0", file_, out.rope_theta);
   const char* key = has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  if (has("rope_parameters") && has("rope_scaling") && *find("rope_parameters") != *find("rope_scaling"))
+    throw UserError(
+        "{}: rope_scaling and rope_parameters have different settings; write the fields of rope_scaling into "
+        "rope_parameters, and remove rope_scaling",
+        file_);
   if (!has(key)) return out;
   ConfigReader settings = inner(key);
   if (settings.has("full_attention")) settings = settings.inner("full_attention");

@@ -1,5 +1,6 @@
 #include "run/batch_spec.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -64,20 +65,27 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
 BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig& config, int64_t cutoff_len,
                      const MeshAxes& mesh, BatchUse use) {
   const bool trains = use == BatchUse::kTraining;
+  const int64_t shards = batch_shards(mesh);
+  int64_t rows = rows_per_device(recipe, use);
+  // KTO pairs each row with another row of the step. A training step has the rows of several micro-batches, but an
+  // evaluation has only one.
+  if (!trains && !recipe.per_device_eval_batch_size && stage.grouping == RowGrouping::kWithMismatched && shards == 1)
+    rows = std::max<int64_t>(rows, 2);
   const bool packs = recipe.set_at.contains("packing") ? recipe.packing : recipe.packing || stage.packs;
   return {.micro_batches = trains ? recipe.gradient_accumulation_steps : 1,
-          .sequences = rows_per_device(recipe, use) * batch_shards(mesh) * stage.sequences_per_row(),
+          .sequences = rows * shards * stage.sequences_per_row(),
           .max_length = cutoff_len,
           // Ring attention cuts a line into 2 x sp equal chunks (models/blocks/ring_attention.h).
           .multiple = std::lcm<int64_t>(8, mesh.size_of("sp") > 1 ? 2 * mesh.size_of("sp") : 1),
           .packing = trains && packs,
           .lines = lines_of(recipe, stage, config, cutoff_len, use),
           .stages = mesh.size_of(kStageAxis),
-          .shards = batch_shards(mesh),
+          .shards = shards,
           .grouping = stage.grouping,
           .shuffle = trains && !recipe.disable_shuffling,
           .seed = static_cast<uint64_t>(recipe.seed),
-          .skip_rows = trains ? recipe.skip_rows : std::vector<std::string>()};
+          .skip_rows = trains ? recipe.skip_rows : std::vector<std::string>(),
+          .use = use};
 }
 
 }  // namespace fettle

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/files/json_file.h"
+#include "base/log.h"
+#include "checkpoint/peft/earlier_adapters.h"
 #include "config/recipe.h"
 #include "run/batch_spec.h"
 #include "run/changes/changed_model.h"
@@ -65,6 +67,9 @@ void Request::open(bool changes) {
   models_ = fetch_models(*recipe_, std::move(models_), wanted);
   if (changes) models_ = change_model(*recipe_, *stage_, std::move(models_), trains(command_), wanted);
   repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(models_.model, wanted));
+  const std::string missing = missing_earlier_adapters(models_.name_of(models_.model), models_.adapters);
+  if (!missing.empty() && command_ == Command::kExport) throw UserError("{}", missing);
+  if (!missing.empty()) warn("{}", missing);
 }
 
 std::string Request::config_file() const {

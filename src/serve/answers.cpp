@@ -74,7 +74,7 @@ ordered_json usage_json(const AnswerUsage& usage) {
 
 }  // namespace
 
-AnswerWriter::AnswerWriter(bool chat, std::string model, bool chances, bool usage, bool short_ids)
+AnswerWriter::AnswerWriter(bool chat, std::string model, bool chances, bool usage, bool short_ids, size_t choices)
     : chat_(chat),
       model_(std::move(model)),
       id_((chat ? "chatcmpl-" : "cmpl-") + random_hex(3)),
@@ -82,40 +82,45 @@ AnswerWriter::AnswerWriter(bool chat, std::string model, bool chances, bool usag
       usage_(usage),
       short_ids_(short_ids),
       created_(std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {}
+                   .count()),
+      written_(choices) {}
 
 std::string AnswerWriter::call_id() const {
   return short_ids_ ? random_hex(2).substr(0, 9) : "call_" + random_hex(3);
 }
 
-std::string AnswerWriter::reason(const std::string& finish_reason) const {
-  return calls_ > 0 && finish_reason == "stop" ? "tool_calls" : finish_reason;
+std::string AnswerWriter::reason(const std::string& finish_reason, size_t choice) const {
+  return written_[choice].calls > 0 && finish_reason == "stop" ? "tool_calls" : finish_reason;
 }
 
-std::string AnswerWriter::whole(const ReplyPart& reply, const std::vector<TokenChance>& chances,
-                                const std::string& finish_reason, const AnswerUsage& usage) {
-  ordered_json choice{{"index", 0}};
-  if (chat_) {
-    ordered_json message{{"role", "assistant"}, {"content", reply.content}, {"refusal", nullptr}};
-    if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
-    if (!reply.calls.empty()) {
-      if (reply.content.empty()) message["content"] = nullptr;
-      message["tool_calls"] = ordered_json::array();
-      for (const ToolCall& call : reply.calls) message["tool_calls"].push_back(call_json(call, call_id()));
-      calls_ += std::ssize(reply.calls);
+std::string AnswerWriter::whole(const std::vector<AnswerChoice>& choices, const AnswerUsage& usage) {
+  ordered_json list = ordered_json::array();
+  for (size_t c = 0; c < choices.size(); ++c) {
+    const auto& [reply, chances, finish_reason] = choices[c];
+    ordered_json choice{{"index", c}};
+    if (chat_) {
+      ordered_json message{{"role", "assistant"}, {"content", reply.content}, {"refusal", nullptr}};
+      if (!reply.reasoning.empty()) message["reasoning_content"] = reply.reasoning;
+      if (!reply.calls.empty()) {
+        if (reply.content.empty()) message["content"] = nullptr;
+        message["tool_calls"] = ordered_json::array();
+        for (const ToolCall& call : reply.calls) message["tool_calls"].push_back(call_json(call, call_id()));
+        written_[c].calls += std::ssize(reply.calls);
+      }
+      choice["message"] = std::move(message);
+    } else {
+      choice["text"] = reply.content;
     }
-    choice["message"] = std::move(message);
-  } else {
-    choice["text"] = reply.content;
+    choice["logprobs"] = nullptr;
+    if (chances_) choice["logprobs"] = chat_ ? chat_chances(chances) : text_chances(chances, 0);
+    choice["finish_reason"] = reason(finish_reason, c);
+    list.push_back(std::move(choice));
   }
-  choice["logprobs"] = nullptr;
-  if (chances_) choice["logprobs"] = chat_ ? chat_chances(chances) : text_chances(chances, 0);
-  choice["finish_reason"] = reason(finish_reason);
   return dumped({{"id", id_},
                  {"object", chat_ ? "chat.completion" : "text_completion"},
                  {"created", created_},
                  {"model", model_},
-                 {"choices", ordered_json::array({choice})},
+                 {"choices", std::move(list)},
                  {"usage", usage_json(usage)}});
 }
 
@@ -129,22 +134,23 @@ std::string AnswerWriter::event(const std::string& choice) const {
   return fmt::format("data: {},\"choices\":[{}]{}}}\n\n", head, choice, usage_ ? ",\"usage\":null" : "");
 }
 
-std::string AnswerWriter::begin() const {
+std::string AnswerWriter::begin(size_t choice) const {
   if (!chat_) return "";
-  return event(dumped({{"index", 0},
+  return event(dumped({{"index", choice},
                        {"delta", {{"role", "assistant"}, {"content", ""}}},
                        {"logprobs", nullptr},
                        {"finish_reason", nullptr}}));
 }
 
-std::string AnswerWriter::piece(const ReplyPart& part, const std::vector<TokenChance>& chances) {
-  ordered_json choice{{"index", 0}};
+std::string AnswerWriter::piece(const ReplyPart& part, const std::vector<TokenChance>& chances, size_t number) {
+  Written& written = written_[number];
+  ordered_json choice{{"index", number}};
   if (chat_) {
     ordered_json delta = ordered_json::object();
     if (!part.reasoning.empty()) delta["reasoning_content"] = part.reasoning;
     if (!part.content.empty()) delta["content"] = part.content;
     for (const ToolCall& call : part.calls) {
-      ordered_json one{{"index", calls_++}};
+      ordered_json one{{"index", written.calls++}};
       one.update(call_json(call, call_id()));
       delta["tool_calls"].push_back(std::move(one));
     }
@@ -153,25 +159,29 @@ std::string AnswerWriter::piece(const ReplyPart& part, const std::vector<TokenCh
     choice["text"] = part.content;
   }
   choice["logprobs"] = nullptr;
-  if (chances_) choice["logprobs"] = chat_ ? chat_chances(chances) : text_chances(chances, offset_);
-  for (const TokenChance& chance : chances) offset_ += count_characters(chance.token.text);
+  if (chances_) choice["logprobs"] = chat_ ? chat_chances(chances) : text_chances(chances, written.offset);
+  for (const TokenChance& chance : chances) written.offset += count_characters(chance.token.text);
   choice["finish_reason"] = nullptr;
   return event(dumped(choice));
 }
 
-std::string AnswerWriter::end(const std::string& finish_reason, const AnswerUsage& usage) const {
-  ordered_json choice{{"index", 0}};
+std::string AnswerWriter::end(const std::string& finish_reason, size_t number) const {
+  ordered_json choice{{"index", number}};
   if (chat_)
     choice["delta"] = ordered_json::object();
   else
     choice["text"] = "";
   choice["logprobs"] = nullptr;
-  choice["finish_reason"] = reason(finish_reason);
-  std::string out = event(dumped(choice));
+  choice["finish_reason"] = reason(finish_reason, number);
+  return event(dumped(choice));
+}
+
+std::string AnswerWriter::done(const AnswerUsage& usage) const {
+  std::string out;
   if (usage_) {
     std::string last = event("");
     last.replace(last.rfind("null"), 4, dumped(usage_json(usage)));
-    out += last;
+    out = last;
   }
   return out + "data: [DONE]\n\n";
 }

@@ -17,6 +17,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr size_t kMostStops = 16, kLongestStop = 1000;
+constexpr int64_t kMostReplies = 16;
 
 // kShared has the fields that the server reads on both routes. Both routes accept the fields in kWithoutEffect and
 // ignore them.
@@ -25,6 +26,7 @@ const std::vector<std::string_view> kShared = {"model",
                                                "temperature",
                                                "top_p",
                                                "top_k",
+                                               "min_p",
                                                "seed",
                                                "stop",
                                                "stream",
@@ -33,7 +35,8 @@ const std::vector<std::string_view> kShared = {"model",
                                                "n",
                                                "logit_bias",
                                                "frequency_penalty",
-                                               "presence_penalty"};
+                                               "presence_penalty",
+                                               "repetition_penalty"};
 const std::vector<std::string_view> kWithoutEffect = {
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls"};
 
@@ -121,10 +124,7 @@ std::vector<std::string> stops_of(const BodyFields& fields) {
 
 CompletionRequest shared_fields(const BodyFields& fields) {
   CompletionRequest out;
-  if (fields.integer("n", INT64_MIN, INT64_MAX).value_or(1) != 1)
-    refuse("n", "must be 1; send one request for each reply");
-  for (const char* penalty : {"frequency_penalty", "presence_penalty"})
-    if (fields.number(penalty, -1e9, 1e9).value_or(0) != 0) refuse(penalty, "is not supported; leave it out, or set 0");
+  out.replies = fields.integer("n", 1, kMostReplies).value_or(1);
   if (const ordered_json* bias = fields.find("logit_bias"); bias != nullptr && !bias->empty())
     refuse("logit_bias", "is not supported; leave it out");
   out.model = fields.text("model");
@@ -133,6 +133,10 @@ CompletionRequest shared_fields(const BodyFields& fields) {
   out.top_p = fields.number("top_p", 0, 1);
   out.top_k = fields.integer("top_k", -1, INT32_MAX);
   if (out.top_k == -1) out.top_k = 0;
+  out.min_p = fields.number("min_p", 0, 1);
+  out.presence_penalty = fields.number("presence_penalty", -2, 2);
+  out.frequency_penalty = fields.number("frequency_penalty", -2, 2);
+  out.repetition_penalty = fields.number("repetition_penalty", 0.01, 100);
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) out.seed = static_cast<uint64_t>(*seed);
   out.stop = stops_of(fields);
   out.stream = fields.yes("stream");
@@ -168,7 +172,7 @@ std::string RequestError::json() const {
                                                        nlohmann::ordered_json::error_handler_t::replace);
 }
 
-ReplyOptions CompletionRequest::options(ReplyOptions defaults) const {
+ReplyOptions CompletionRequest::options(ReplyOptions defaults, uint64_t number) const {
   if (max_tokens) defaults.max_new_tokens = *max_tokens;
   SamplingOptions& sampling = defaults.sampling;
   if (temperature) {
@@ -177,13 +181,18 @@ ReplyOptions CompletionRequest::options(ReplyOptions defaults) const {
   }
   if (top_p) sampling.top_p = *top_p;
   if (top_k) sampling.top_k = *top_k;
-  if (seed) sampling.seed = mix_bits(*seed, 0);  // like the first reply of `fettle generate seed=...`
+  if (min_p) sampling.min_p = *min_p;
+  if (repetition_penalty) sampling.repetition_penalty = *repetition_penalty;
+  if (presence_penalty) sampling.presence_penalty = *presence_penalty;
+  if (frequency_penalty) sampling.frequency_penalty = *frequency_penalty;
+  if (seed) sampling.seed = mix_bits(*seed, number);  // like the replies of `fettle generate seed=...`
   return defaults;
 }
 
 CompletionRequest read_chat_request(std::string_view body) {
   const BodyFields fields(body);
-  fields.want_known({"messages", "tools", "tool_choice", "max_completion_tokens", "top_logprobs", "response_format"});
+  fields.want_known({"messages", "tools", "tool_choice", "chat_template_kwargs", "max_completion_tokens",
+                     "top_logprobs", "response_format"});
   CompletionRequest out = shared_fields(fields);
   const auto longest = fields.integer("max_completion_tokens", 1, INT32_MAX);
   if (longest && out.max_tokens && longest != out.max_tokens)
@@ -206,6 +215,11 @@ CompletionRequest read_chat_request(std::string_view body) {
   } catch (const BadRow& error) {
     throw RequestError(400, error.what(), "messages");
   }
+  try {
+    out.variables_json = read_variables(fields.all());
+  } catch (const BadRow& error) {
+    throw RequestError(400, error.what(), "chat_template_kwargs");
+  }
   if (out.messages.empty()) refuse("messages", "is empty; give at least the user's message");
   for (Message& message : out.messages)
     if (message.role == "developer") message.role = "system";
@@ -220,7 +234,8 @@ CompletionRequest read_text_request(std::string_view body) {
   out.chat = false;
   if (fields.yes("echo")) refuse("echo", "is not supported; put the prompt before the reply yourself");
   if (!fields.text("suffix").empty()) refuse("suffix", "is not supported; leave it out");
-  if (fields.integer("best_of", INT64_MIN, INT64_MAX).value_or(1) != 1) refuse("best_of", "must be 1");
+  if (fields.integer("best_of", 1, kMostReplies).value_or(out.replies) != out.replies)
+    refuse("best_of", "must be equal to 'n'; leave it out");
   if (const auto top = fields.integer("logprobs", 0, 20)) out.top_logprobs = static_cast<int>(*top);
   const ordered_json* prompt = fields.find("prompt");
   if (prompt == nullptr) refuse("prompt", "is missing; give the text to continue");

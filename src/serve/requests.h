@@ -30,18 +30,21 @@ struct CompletionRequest {
   std::string model;
   std::vector<Message> messages;  // chat: the conversation
   std::string tools_json;         // chat: a JSON array, or ""
+  std::string variables_json;     // chat: chat_template_kwargs, a JSON object, or ""
   std::string prompt;             // completions: the prompt, unless prompt_ids has it
   std::vector<int32_t> prompt_ids;
   std::optional<int64_t> max_tokens, top_k;
-  std::optional<double> temperature, top_p;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<uint64_t> seed;
+  int64_t replies = 1;  // `n`
   std::vector<std::string> stop;
   bool stream = false, include_usage = false;
   // Number of likely tokens to report at each position; 0: only the drawn token; nullopt: the reply has no logprobs.
   std::optional<int> top_logprobs;
 
-  // Returns `defaults`, changed by the values that the request sets.
-  ReplyOptions options(ReplyOptions defaults) const;
+  // Returns `defaults`, changed by the values that the request sets. With a seed,
+  // replies with different values of `number` get different random numbers.
+  ReplyOptions options(ReplyOptions defaults, uint64_t number = 0) const;
 };
 
 // Reads the body of a request. Throws RequestError for broken JSON, for an unknown field, for a wrong value, and for a

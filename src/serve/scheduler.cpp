@@ -150,20 +150,33 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-std::shared_ptr<PendingReply> Scheduler::submit(ReplyJob job) {
-  auto reply = std::make_shared<PendingReply>(std::move(job));
+std::vector<std::shared_ptr<PendingReply>> Scheduler::submit(std::vector<ReplyJob> jobs) {
+  std::vector<std::shared_ptr<PendingReply>> replies;
+  for (ReplyJob& job : jobs) replies.push_back(std::make_shared<PendingReply>(std::move(job)));
   {
     const std::scoped_lock lock(mutex_);
     if (ending_) throw RequestError(503, "the server is ending; ask again later", "", "server_ending");
+    const int64_t rows = std::ssize(rows_), most = limits_.max_waiting + rows;
+    if (std::ssize(replies) > most)
+      throw RequestError(
+          400,
+          fmt::format("'n' is {}, but this server takes {} replies at a time; ask for fewer", replies.size(), most),
+          "n");
     // A request for which a row is free does not count as waiting.
-    const int64_t free = std::max<int64_t>(0, std::ssize(rows_) - writing_);
-    if (std::ssize(waiting_) >= limits_.max_waiting + free)
+    const int64_t free = std::max<int64_t>(0, rows - writing_);
+    if (std::ssize(waiting_) + std::ssize(replies) > limits_.max_waiting + free)
       throw RequestError(429, fmt::format("{} requests are waiting already; ask again later", waiting_.size()), "",
                          "rate_limit_exceeded");
-    waiting_.push_back(reply);
+    waiting_.insert(waiting_.end(), replies.begin(), replies.end());
   }
   submitted_.notify_all();
-  return reply;
+  return replies;
+}
+
+std::shared_ptr<PendingReply> Scheduler::submit(ReplyJob job) {
+  std::vector<ReplyJob> jobs;
+  jobs.push_back(std::move(job));
+  return submit(std::move(jobs)).front();
 }
 
 void Scheduler::refuse_new() {

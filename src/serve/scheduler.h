@@ -77,8 +77,10 @@ class Scheduler {
   // Waits until all submitted replies are written.
   ~Scheduler();
 
-  // Adds the job to the waiting requests and returns its reply. Throws RequestError with status 429 when too many
-  // requests wait, and with status 503 after refuse_new().
+  // Adds the jobs to the waiting requests, all or none, and returns their replies. Throws RequestError with status 429
+  // when too many requests wait, with status 400 when there are more jobs than may ever wait, and with status 503 after
+  // refuse_new().
+  std::vector<std::shared_ptr<PendingReply>> submit(std::vector<ReplyJob> jobs);
   std::shared_ptr<PendingReply> submit(ReplyJob job);
   // Refuses all later calls of submit(). The replies that were submitted before are still written.
   void refuse_new();

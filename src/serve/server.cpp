@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -36,59 +38,83 @@ void answer_error(httplib::Response& response, const RequestError& error) {
   response.set_content(error.json(), "application/json");
 }
 
-// A reply that is being sent to a client.
-struct Delivery {
+// One of the replies that a client gets.
+struct DeliveredReply {
   std::shared_ptr<PendingReply> reply;
-  AnswerWriter writer;
   std::unique_ptr<ReplyReader> reader;  // null: the whole text is content
+  AnswerChoice so_far = {};             // without a stream: the parts so far
+  int64_t tokens = 0;                   // tokens of the reply so far
+  bool ended = false;
+
+  // Waits for news and returns the next part of the reply. `news` also has the chances of its tokens.
+  ReplyPart next(PendingReply::News& news, milliseconds patience) {
+    news = reply->wait(patience);
+    tokens = news.reply_tokens;
+    ended = news.ended;
+    if (!reader) return {.content = news.text, .reasoning = "", .calls = {}};
+    ReplyPart part = reader->push(news.text);
+    if (news.ended && news.error.empty()) part.add(reader->finish());
+    return part;
+  }
+};
+
+// An answer that is being sent to a client. It has one reply, or several if the request sets `n`.
+struct Delivery {
+  std::vector<DeliveredReply> replies;
+  AnswerWriter writer;
   bool stream;
   std::atomic<int>& open;
 
-  Delivery(std::shared_ptr<PendingReply> given, AnswerWriter form, std::unique_ptr<ReplyReader> parts, bool streamed,
-           std::atomic<int>& count)
-      : reply(std::move(given)), writer(std::move(form)), reader(std::move(parts)), stream(streamed), open(count) {
+  Delivery(std::vector<DeliveredReply> given, AnswerWriter form, bool streamed, std::atomic<int>& count)
+      : replies(std::move(given)), writer(std::move(form)), stream(streamed), open(count) {
     ++open;
   }
   ~Delivery() {
-    reply->cancel();  // has no effect on a reply that has ended
+    for (const DeliveredReply& one : replies) one.reply->cancel();  // has no effect on a reply that has ended
     --open;
   }
 
-  // Writes the whole body. Returns false when the client has gone or the reply failed; the connection is then closed.
+  AnswerUsage usage() const {
+    AnswerUsage out{.prompt_tokens = std::ssize(replies.front().reply->job.prompt)};
+    for (const DeliveredReply& one : replies) out.reply_tokens += one.tokens;
+    return out;
+  }
+
+  // Writes the whole body. Returns false when the client has gone or a reply failed; the connection is then closed.
   bool write(httplib::DataSink& sink) {
     auto send = [&](const std::string& text) {
       return text.empty() || (sink.is_writable() && sink.write(text.data(), text.size()));
     };
-    if (stream && !send(writer.begin())) return false;
-    ReplyPart all;
-    std::vector<TokenChance> chances;
-    for (;;) {
-      PendingReply::News news = reply->wait(kLook);
-      if (!sink.is_writable()) return false;
-      const AnswerUsage usage{std::ssize(reply->job.prompt), news.reply_tokens};
-      ReplyPart part;
-      if (reader) {
-        part = reader->push(news.text);
-        if (news.ended && news.error.empty()) part.add(reader->finish());
-      } else {
-        part.content = news.text;
+    for (size_t i = 0; stream && i < replies.size(); ++i)
+      if (!send(writer.begin(i))) return false;
+    while (std::ranges::any_of(replies, [](const DeliveredReply& one) { return !one.ended; })) {
+      milliseconds patience = kLook;
+      for (size_t i = 0; i < replies.size(); ++i) {
+        DeliveredReply& one = replies[i];
+        if (one.ended) continue;
+        PendingReply::News news;
+        ReplyPart part = one.next(news, std::exchange(patience, milliseconds(0)));
+        if (!sink.is_writable()) return false;
+        if (!stream) {
+          one.so_far.reply.add(std::move(part));
+          std::ranges::move(news.chances, std::back_inserter(one.so_far.chances));
+          one.so_far.finish_reason = news.finish_reason;
+        } else if ((!part.empty() || !news.chances.empty()) && !send(writer.piece(part, news.chances, i))) {
+          return false;
+        }
+        if (!news.ended) continue;
+        if (!news.error.empty()) {
+          if (stream) send("data: " + RequestError(500, news.error).json() + "\n\n");
+          return false;
+        }
+        if (stream && !send(writer.end(news.finish_reason, i))) return false;
       }
-      if (!stream) {
-        all.add(std::move(part));
-        chances.insert(chances.end(), news.chances.begin(), news.chances.end());
-      } else if ((!part.empty() || !news.chances.empty()) && !send(writer.piece(part, news.chances))) {
-        return false;
-      }
-      if (!news.ended) continue;
-      if (!news.error.empty()) {
-        if (stream) send("data: " + RequestError(500, news.error).json() + "\n\n");
-        return false;
-      }
-      if (!send(stream ? writer.end(news.finish_reason, usage) : writer.whole(all, chances, news.finish_reason, usage)))
-        return false;
-      sink.done();
-      return true;
     }
+    std::vector<AnswerChoice> choices;
+    for (DeliveredReply& one : replies) choices.push_back(std::move(one.so_far));
+    if (!send(stream ? writer.done(usage()) : writer.whole(choices, usage()))) return false;
+    sink.done();
+    return true;
   }
 };
 
@@ -127,6 +153,13 @@ class CompletionServer {
       nlohmann::ordered_json list = nlohmann::ordered_json::array();
       for (const ServedModel& model : models_.models) list.push_back(model_json(model));
       response.set_content(nlohmann::ordered_json{{"object", "list"}, {"data", list}}.dump(), "application/json");
+    });
+    http_.Get("/v1/models/(.+)", [this](const httplib::Request& request, httplib::Response& response) {
+      try {
+        response.set_content(model_json(model_of(request.matches[1])).dump(), "application/json");
+      } catch (const RequestError& error) {
+        answer_error(response, error);
+      }
     });
     http_.Post(kChatPath, [this](const httplib::Request& request, httplib::Response& response) {
       answer(request, response, read_chat_request);
@@ -196,12 +229,12 @@ class CompletionServer {
             {"max_model_len", session_.max_length()}};
   }
 
-  const ServedModel& model_of(const CompletionRequest& request) const {
-    if (const ServedModel* model = models_.find(request.model)) return *model;
+  const ServedModel& model_of(const std::string& name) const {
+    if (const ServedModel* model = models_.find(name)) return *model;
     std::string names;
     for (const ServedModel& model : models_.models)
       names += fmt::format("{}'{}'", names.empty() ? "" : " or ", model.name);
-    throw RequestError(404, fmt::format("the model '{}' is not on this server; use {}", request.model, names), "model",
+    throw RequestError(404, fmt::format("the model '{}' is not on this server; use {}", name, names), "model",
                        "model_not_found");
   }
 
@@ -218,21 +251,20 @@ class CompletionServer {
     return session_.tokenizer().decode(std::span(prompt).last(std::min(prompt.size(), kTokens)), false);
   }
 
-  ReplyJob job_of(CompletionRequest& request, const ServedModel& model, const ReplyForm& form) {
+  // Returns a job for each reply of the request.
+  std::vector<ReplyJob> jobs_of(CompletionRequest& request, const ServedModel& model, const ReplyForm& form) {
     ReplyJob job{.options = session_.options(0),
                  .stop = request.stop,
                  .top_logprobs = request.top_logprobs,
                  .adapter = model.adapter};
     for (const std::string_view mark : form.marks())
       if (const auto id = session_.tokenizer().token_id(mark)) job.options.shown_ids.push_back(*id);
-    std::random_device random;
-    job.options.sampling.seed = uint64_t{random()} << 32 | random();
-    job.options = request.options(std::move(job.options));
     const char* field = request.chat ? "messages" : "prompt";
     if (request.chat && !session_.has_template())
       throw RequestError(400, "the model has no chat template; use /v1/completions, or start with template=NAME");
     try {
-      job.prompt = request.chat                  ? session_.prompt(std::move(request.messages), request.tools_json)
+      job.prompt = request.chat
+                       ? session_.prompt(std::move(request.messages), request.tools_json, request.variables_json)
                    : !request.prompt_ids.empty() ? std::move(request.prompt_ids)
                                                  : session_.tokenizer().encode(request.prompt, true);
       session_.check_prompt(job.prompt, field);
@@ -244,7 +276,13 @@ class CompletionServer {
       if (id >= session_.vocab_size())
         throw RequestError(
             400, fmt::format("token id {} is not in the vocabulary of {} tokens", id, session_.vocab_size()), field);
-    return job;
+    std::random_device random;
+    std::vector<ReplyJob> jobs(static_cast<size_t>(request.replies), job);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      jobs[i].options.sampling.seed = uint64_t{random()} << 32 | random();
+      jobs[i].options = request.options(std::move(jobs[i].options), i);
+    }
+    return jobs;
   }
 
   void answer(const httplib::Request& request, httplib::Response& response,
@@ -252,15 +290,18 @@ class CompletionServer {
     try {
       check_caller(request);
       CompletionRequest asked = read(request.body);
-      const ServedModel& model = model_of(asked);
+      const ServedModel& model = model_of(asked.model);
       const ReplyForm form = form_of(asked);
-      ReplyJob job = job_of(asked, model, form);
-      auto reader = form.plain() ? nullptr : make_reply_reader(form, asked.tools_json, end_of(job.prompt));
-      auto delivery =
-          std::make_shared<Delivery>(scheduler_.submit(std::move(job)),
-                                     AnswerWriter(asked.chat, model.name, asked.top_logprobs.has_value(),
-                                                  asked.include_usage, form.calls != nullptr && form.calls->short_ids),
-                                     std::move(reader), asked.stream, open_);
+      std::vector<ReplyJob> jobs = jobs_of(asked, model, form);
+      const std::string prompt_end = end_of(jobs.front().prompt);
+      std::vector<DeliveredReply> replies(jobs.size());
+      for (DeliveredReply& one : replies)
+        if (!form.plain()) one.reader = make_reply_reader(form, asked.tools_json, prompt_end);
+      std::vector<std::shared_ptr<PendingReply>> submitted = scheduler_.submit(std::move(jobs));
+      for (size_t i = 0; i < replies.size(); ++i) replies[i].reply = std::move(submitted[i]);
+      AnswerWriter writer(asked.chat, model.name, asked.top_logprobs.has_value(), asked.include_usage,
+                          form.calls != nullptr && form.calls->short_ids, replies.size());
+      auto delivery = std::make_shared<Delivery>(std::move(replies), std::move(writer), asked.stream, open_);
       // An answer that is not streamed also has a content provider, so that write() notices when the client
       // disconnects.
       response.set_header("Cache-Control", "no-cache");

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/batches/batches.h"
 #include "data/store/examples.h"
 #include "step/state/train_state.h"
 

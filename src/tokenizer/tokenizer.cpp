@@ -1,6 +1,7 @@
 #include "tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "tokenizer/pipeline.h"
@@ -55,6 +56,14 @@ void add_configured_tokens(const TokenizerConfig& config, Pipeline& pipeline) {
   }
 }
 
+// Returns whether add_bos_token and add_eos_token of tokenizer_config.json have an effect. If there is a
+// tokenizer.json, they have one only with these tokenizer classes of Transformers 4, and with none in Transformers 5.
+bool obeys_flags(const TokenizerConfig& config, const fs::path& read) {
+  if (read.filename() != "tokenizer.json") return true;
+  return std::ranges::any_of(std::array{"Llama", "CodeLlama", "Gemma", "Cohere"},
+                             [&](const char* name) { return config.tokenizer_class.starts_with(name); });
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::open(const fs::path& model_dir) {
@@ -67,7 +76,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   add_configured_tokens(config, pipeline);
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
-  if (config.add_bos_token || config.add_eos_token) {
+  if ((config.add_bos_token || config.add_eos_token) && obeys_flags(config, state->files.front())) {
     // If the config has no add_bos_token, the post-processor's own tokens before the text stay. If the config has no
     // add_eos_token, the post-processor's own tokens after the text stay.
     auto [before, after] = pipeline.post_processor.ids_around();

@@ -24,9 +24,10 @@ struct TokenizerConfig {
   std::vector<AddedToken> added_tokens;     // from added_tokens_decoder, or else from added_tokens.json
   std::string tokenizer_class;
   std::string pattern;  // pat_str: the pattern that cuts texts into words, for rank files that Fettle does not know
-  std::optional<bool> legacy;         // if true, the dummy prefix (a space) is also put after each added token
-  std::optional<bool> add_bos_token;  // if set, decides instead of the post-processor whether texts start with bos
-  std::optional<bool> add_eos_token;  // if set, decides instead of the post-processor whether texts end with eos
+  std::optional<bool> legacy;  // if true, the dummy prefix (a space) is also put after each added token
+  // If set, these decide instead of the post-processor whether texts start with bos and end with eos. With a
+  // tokenizer.json, they do so only for some classes (Tokenizer::open).
+  std::optional<bool> add_bos_token, add_eos_token;
   std::map<std::string, std::string> chat_templates;  // templates by name; the usual name is "default"
   std::vector<std::filesystem::path> files;           // the files that read() found and read
 

@@ -277,9 +277,9 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
         "vLLM that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with "
         "`fettle export`");
   if (run.lora && !run.merged.empty())
-    info(
-        "the adapter was trained on the base with {0} merged into the base; to use the adapter, set "
-        "adapter_name_or_path: {0}, {1}",
+    warn(
+        "the adapter was trained on the base with {0} merged into the base, and works only together with it; to use "
+        "the adapter, set adapter_name_or_path: {0}, {1}",
         fmt::join(run.merged, ", "), run.output.folder);
 }
 

@@ -363,6 +363,16 @@ TEST_F(Data, SplitsOffEvaluationRowsBySeed) {
   EXPECT_EQ(load().train.size(), 7u);
 }
 
+TEST_F(Data, HeldOutRowsThatAreAlsoTrainedAreNoted) {
+  spec.sets = {file("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n")};
+  spec.eval_sets = {file("b.jsonl", "{\"text\": \"d\"}\n{\"text\": \"b\"}\n")};
+  const DataReport report = load().report;
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_EQ(report.notes[0].find("held-out rows: 1 of 2 are also trained"), 0u) << report.notes[0];
+  spec.eval_sets = {file("c.jsonl", "{\"text\": \"d\"}\n")};
+  EXPECT_TRUE(load().report.notes.empty());
+}
+
 TEST_F(Data, SkipsBadRowsWhenAsked) {
   spec.on_bad_row = OnBadRow::kSkip;
   EXPECT_EQ(rows("a.jsonl", "{\"text\": \"a\"}\n{broken\n{\"other\": 1}\n\xff\n{\"text\": \"b\"}\n"),

@@ -78,6 +78,34 @@ TEST_F(Preferences, RepliesMayRepeatThePrompt) {
   EXPECT_EQ(rows(R"({"prompt": "Q", "system": "S", )" + replies), (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
 }
 
+// UltraFeedback has a copy of the chosen conversation in `messages`. Capybara has pairs of input and output in
+// `conversation`.
+TEST_F(Preferences, WholeConversationsWinOverOtherColumns) {
+  const std::string chosen = R"([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "yes"}])";
+  const std::string replies =
+      R"("chosen": )" + chosen +
+      R"(, "rejected": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "no"}])";
+  const Rows pair = {"+ Q[yes</s>]", "- Q[no</s>]"};
+  EXPECT_EQ(rows(R"({"prompt": "Q", "messages": )" + chosen + ", " + replies + "}"), pair);
+  EXPECT_EQ(rows(R"({"prompt": "Q", "conversation": [{"input": "Q", "output": "yes"}], )" + replies + "}"), pair);
+  EXPECT_EQ(
+      rows(
+          R"({"conversations": [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "yes"}], "chosen": [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "yes"}], "rejected": [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "no"}]})"),
+      pair);
+  // Replies may also go on with further turns after a complete conversation.
+  EXPECT_EQ(
+      rows(
+          R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "chosen": [{"role": "user", "content": "c"}, {"role": "assistant", "content": "yes"}], "rejected": [{"role": "user", "content": "c"}, {"role": "assistant", "content": "no"}]})"),
+      (Rows{"+ ab</s>c[yes</s>]", "- ab</s>c[no</s>]"}));
+}
+
+TEST_F(Preferences, TextsOfAnthropicsDataSetsAreConversations) {
+  EXPECT_EQ(
+      rows(
+          R"({"chosen": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c d\n\nAssistant: yes", "rejected": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c d\n\nAssistant: no\n\nno"})"),
+      (Rows{"+ ab</s>c d[yes</s>]", "- ab</s>c d[no\n\nno</s>]"}));
+}
+
 TEST_F(Preferences, ThePromptMayBeAQuestion) {
   const Rows pair = {"+ SQ[yes</s>]", "- SQ[no</s>]"};
   EXPECT_EQ(rows(R"({"system": "S", "question": "Q", "chosen": "yes", "rejected": "no"})"), pair);
@@ -126,6 +154,14 @@ TEST_F(Preferences, PairsAreCutOrDroppedTogether) {
   spec.overlength = Overlength::kDrop;
   EXPECT_EQ(rows(text), (Rows{"+ R[a</s>]", "- R[b</s>]"}));
   EXPECT_EQ(load().report.dropped, 2);
+}
+
+TEST_F(Preferences, PairsThatAreEqualAfterTheCutAreDropped) {
+  spec.cutoff_len = 6;
+  EXPECT_EQ(rows("{\"prompt\": \"Q\", \"chosen\": \"012345\", \"rejected\": \"01234x\"}\n"
+                 "{\"prompt\": \"R\", \"chosen\": \"a\", \"rejected\": \"b\"}\n"),
+            (Rows{"+ R[a</s>]", "- R[b</s>]"}));
+  EXPECT_EQ(load().report.dropped, 1);
 }
 
 TEST_F(Preferences, RatedRepliesOfEveryFormat) {

@@ -84,6 +84,40 @@ TEST(Sample, OrderIsTemperatureThenTopKThenTopP) {
   EXPECT_EQ(ids({.temperature = 1000, .top_p = 0.79}).size(), 4u);
 }
 
+TEST(Sample, MinPKeepsTheTokensThatAreLikelyEnough) {
+  EXPECT_EQ(ids({.min_p = 0.3}), (std::vector<int32_t>{1, 3, 4}));  // 0.3 x 0.4 = 0.12
+  EXPECT_THAT(probabilities({.min_p = 0.7}), Near(std::vector<double>{4.0 / 7, 3.0 / 7}));
+  EXPECT_EQ(ids({.min_p = 1}), (std::vector<int32_t>{1}));
+  EXPECT_EQ(ids({.min_p = 1}, {1, 5, 5}), (std::vector<int32_t>{1, 2}));
+  // The temperature comes first: the square roots of the probabilities are 0.32, 0.63, 0.22, 0.55 and 0.39.
+  EXPECT_EQ(ids({.temperature = 2, .min_p = 0.4}), (std::vector<int32_t>{1, 3, 4, 0}));
+  EXPECT_EQ(ids({.top_p = 0.45, .min_p = 0.7}), (std::vector<int32_t>{1}));  // 4/7 is more than 0.45
+}
+
+TEST(Sample, PenaltiesLowerTheLogitsOfTokensBefore) {
+  const std::vector<float> logits = {2, -1, 3, 0.5, 1};
+  const std::vector<int32_t> prompt = {0, 1, 99}, reply = {2, 2, 4};
+  const TokensBefore before{prompt, reply};
+  // Returns the logits that the options make, up to a constant: the logarithms of the probabilities by id, minus that
+  // of token 3, which has no penalty, plus its logit.
+  const auto penalised = [&](const SamplingOptions& options) {
+    std::vector<double> out(logits.size());
+    for (const Candidate& c : candidates(logits, options, before))
+      out[static_cast<size_t>(c.id)] = std::log(c.probability);
+    const double base = out[3] - 0.5;
+    for (double& value : out) value -= base;
+    return out;
+  };
+  EXPECT_THAT(penalised({}), Near(std::vector<double>{2, -1, 3, 0.5, 1}));
+  EXPECT_THAT(penalised({.repetition_penalty = 2}), Near(std::vector<double>{1, -2, 1.5, 0.5, 0.5}));
+  EXPECT_THAT(penalised({.presence_penalty = 0.5}), Near(std::vector<double>{2, -1, 2.5, 0.5, 0.5}));
+  EXPECT_THAT(penalised({.frequency_penalty = 0.5}), Near(std::vector<double>{2, -1, 2, 0.5, 0.5}));
+  EXPECT_THAT(penalised({.repetition_penalty = 2, .presence_penalty = -1, .frequency_penalty = 0.25}),
+              Near(std::vector<double>{1, -2, 2, 0.5, 1.25}));
+  EXPECT_EQ(sample(logits, {.do_sample = false}, 0, before), 2);
+  EXPECT_EQ(sample(logits, {.do_sample = false, .frequency_penalty = 1}, 0, before), 0);
+}
+
 TEST(Sample, BannedIdsAreNeverCandidates) {
   EXPECT_EQ(ids({.banned = {1, 4, 99, -1}}), (std::vector<int32_t>{3, 0, 2}));
   EXPECT_EQ(sample(kLogits, {.do_sample = false, .banned = {1}}, 0), 3);

@@ -270,6 +270,18 @@ TEST(Config, WindowsByLayer) {
   EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{8, 8}));
 }
 
+// As in Transformers: without the key, Mistral's window is 4096; with layer_types, the model is Ministral.
+TEST(Config, WindowsOfMistral) {
+  Json json = config_of("mistral");
+  json.erase("sliding_window");
+  EXPECT_EQ(make_model(json, "m").config.uniform_window(), 4096);
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(make_model(json, "m").config.uniform_window(), 0);
+  json["sliding_window"] = 8;
+  json["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_EQ(make_model(json, "m").config.window, (std::vector<int64_t>{0, 8}));
+}
+
 // Layers with a window compute the same factor as layers with full attention that have the same rope.
 TEST(Config, YarnOfLayersWithAWindow) {
   Json json = config_of("gemma3");

@@ -52,6 +52,20 @@ TEST(Packing, IsOnInPretrainingUnlessTheRecipeSaysOtherwise) {
   EXPECT_TRUE(packs(sft_stage()));
 }
 
+TEST(EvaluationBatch, HasTwoRowsForKtoUnlessTheRecipeSaysOtherwise) {
+  Recipe recipe;
+  recipe.per_device_train_batch_size = 1;
+  recipe.gradient_accumulation_steps = 2;
+  auto rows = [&](const char* stage, const MeshAxes& mesh) {
+    return batch_spec(recipe, stage_named(stage, ""), ModelConfig{}, 64, mesh, BatchUse::kEvaluation).groups_per_step();
+  };
+  EXPECT_EQ(rows("kto", MeshAxes{}), 2);
+  EXPECT_EQ(rows("kto", make_mesh({{"dp", 2}}, 2)), 2);
+  EXPECT_EQ(rows("sft", MeshAxes{}), 1);
+  recipe.per_device_eval_batch_size = 1;
+  EXPECT_EQ(rows("kto", MeshAxes{}), 1);
+}
+
 TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {
   Recipe recipe;
   const auto length = [&](const Stage& stage, const json& fields) {

@@ -319,7 +319,7 @@ TEST(ReplyForms, TheModelsOwnIdOfACallIsKept) {
       "<|tool_calls_section_end|>");
   ASSERT_EQ(all.calls.size(), 1u);
   EXPECT_EQ(all.calls[0].id, "functions.now:3");
-  EXPECT_THAT(AnswerWriter(true, "m", false, false, false).whole(all, {}, "stop", {}),
+  EXPECT_THAT(AnswerWriter(true, "m", false, false, false).whole({{all, {}, "stop"}}, {}),
               testing::HasSubstr("\"id\":\"functions.now:3\""));
 }
 

@@ -75,6 +75,34 @@ TEST(ServeRequests, TheSameSeedGivesTheSameNumbers) {
   EXPECT_NE(request.options({}).sampling.seed, first);
 }
 
+TEST(ServeRequests, SeveralRepliesGetTheirOwnNumbers) {
+  const CompletionRequest request = read_text_request(R"({"prompt": "a", "n": 3, "best_of": 3, "seed": 5})");
+  EXPECT_EQ(request.replies, 3);
+  const uint64_t first = request.options({}, 0).sampling.seed;
+  EXPECT_EQ(first, request.options({}).sampling.seed);
+  EXPECT_NE(first, request.options({}, 1).sampling.seed);
+  EXPECT_EQ(read_text_request(R"({"prompt": "a"})").replies, 1);
+}
+
+TEST(ServeRequests, PenaltiesAndMinPAreRead) {
+  const SamplingOptions options =
+      read_text_request(R"({"prompt": "a", "min_p": 0.1, "presence_penalty": 0.5, "frequency_penalty": -1,
+                            "repetition_penalty": 1.2})")
+          .options({})
+          .sampling;
+  EXPECT_EQ(options.min_p, 0.1);
+  EXPECT_EQ(options.presence_penalty, 0.5);
+  EXPECT_EQ(options.frequency_penalty, -1);
+  EXPECT_EQ(options.repetition_penalty, 1.2);
+}
+
+TEST(ServeRequests, VariablesOfTheTemplateAreRead) {
+  const std::string start = R"({"messages": [{"role": "user", "content": "a"}])";
+  EXPECT_EQ(read_chat_request(start + R"(, "chat_template_kwargs": {"enable_thinking": false}})").variables_json,
+            R"({"enable_thinking":false})");
+  EXPECT_EQ(read_chat_request(start + R"(, "chat_template_kwargs": null})").variables_json, "");
+}
+
 TEST(ServeRequests, ToolsAreLeftOutWhenNoneMayBeCalled) {
   EXPECT_EQ(read_chat_request(R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "none",
       "tools": [{"type": "function", "function": {"name": "f"}}]})")
@@ -111,8 +139,10 @@ TEST(StopTexts, AreFoundAcrossPieces) {
 TEST(Answers, AWholeAnswerHasTextReasonUsageAndChances) {
   AnswerWriter writer(true, "m", true, false);
   const json answer = json::parse(
-      writer.whole({.content = "ab", .reasoning = "", .calls = {}},
-                   {{"a", -0.5, {{"a", -0.5}, {{"\xef\xbf\xbd", "\xff"}, -INFINITY}}}, {"b", -1, {}}}, "stop", {3, 2}));
+      writer.whole({{.reply = {.content = "ab", .reasoning = "", .calls = {}},
+                     .chances = {{"a", -0.5, {{"a", -0.5}, {{"\xef\xbf\xbd", "\xff"}, -INFINITY}}}, {"b", -1, {}}},
+                     .finish_reason = "stop"}},
+                   {3, 2}));
   EXPECT_EQ(answer["object"], "chat.completion");
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "ab");
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
@@ -145,7 +175,7 @@ std::vector<json> events_of(const std::string& stream) {
 TEST(Answers, AStreamEndsWithReasonUsageAndDone) {
   AnswerWriter writer(true, "m", false, true);
   const std::vector<json> events =
-      events_of(writer.begin() + writer.piece(text_part("a\n\""), {}) + writer.end("length", {3, 1}));
+      events_of(writer.begin() + writer.piece(text_part("a\n\""), {}) + writer.end("length") + writer.done({3, 1}));
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(events[0]["choices"][0]["delta"]["role"], "assistant");
   EXPECT_EQ(events[1]["choices"][0]["delta"]["content"], "a\n\"");
@@ -160,7 +190,7 @@ TEST(Answers, AStreamEndsWithReasonUsageAndDone) {
 TEST(Answers, CallsHaveIdsArgumentsAsTextAndTheirOwnReason) {
   const ReplyPart part{.content = "", .reasoning = "why", .calls = {{"f", R"({"x":1})"}, {"g", "{}"}}};
   AnswerWriter whole(true, "m", false, false), stream(true, "m", false, false, true);
-  const json choice = json::parse(whole.whole(part, {}, "stop", {3, 2}))["choices"][0];
+  const json choice = json::parse(whole.whole({{part, {}, "stop"}}, {3, 2}))["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "tool_calls");
   EXPECT_EQ(choice["message"]["content"], nullptr);
   EXPECT_EQ(choice["message"]["reasoning_content"], "why");
@@ -174,7 +204,7 @@ TEST(Answers, CallsHaveIdsArgumentsAsTextAndTheirOwnReason) {
   std::string text;
   for (const char* name : {"f", "g"})
     text += stream.piece({.content = "", .reasoning = "", .calls = {{name, "{}"}}}, {});
-  const std::vector<json> events = events_of(text + stream.end("stop", {3, 1}));
+  const std::vector<json> events = events_of(text + stream.end("stop") + stream.done({3, 1}));
   for (int i = 0; i < 2; ++i) {
     const json& call = events[static_cast<size_t>(i)]["choices"][0]["delta"]["tool_calls"][0];
     EXPECT_EQ(call["index"], i);
@@ -183,7 +213,27 @@ TEST(Answers, CallsHaveIdsArgumentsAsTextAndTheirOwnReason) {
   }
   EXPECT_EQ(events[2]["choices"][0]["finish_reason"], "tool_calls");
   AnswerWriter cut(true, "m", false, false);
-  EXPECT_EQ(json::parse(cut.whole(part, {}, "length", {3, 2}))["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(json::parse(cut.whole({{part, {}, "length"}}, {3, 2}))["choices"][0]["finish_reason"], "length");
+}
+
+TEST(Answers, SeveralRepliesAreNumberedAndCountedApart) {
+  const ReplyPart call{.content = "", .reasoning = "", .calls = {{"f", "{}"}}};
+  AnswerWriter whole(true, "m", false, false, false, 2), stream(true, "m", false, true, false, 2);
+  const json answer = json::parse(whole.whole({{call, {}, "stop"}, {text_part("b"), {}, "stop"}}, {3, 5}));
+  ASSERT_EQ(answer["choices"].size(), 2u);
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(answer["choices"][1]["index"], 1);
+  EXPECT_EQ(answer["choices"][1]["message"]["content"], "b");
+  EXPECT_EQ(answer["choices"][1]["finish_reason"], "stop");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 5);
+  const std::vector<json> events =
+      events_of(stream.begin(1) + stream.piece(call, {}, 0) + stream.piece(text_part("b"), {}, 1) +
+                stream.end("stop", 1) + stream.end("stop", 0) + stream.done({3, 5}));
+  std::vector<int> indices;
+  for (size_t i = 0; i < 5; ++i) indices.push_back(events[i]["choices"][0]["index"]);
+  EXPECT_THAT(indices, ElementsAre(1, 0, 1, 1, 0));
+  EXPECT_EQ(events[3]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(events[4]["choices"][0]["finish_reason"], "tool_calls");
 }
 
 TEST(Answers, PlainCompletionsCountTheOffsetsOfTokens) {

@@ -95,9 +95,9 @@ TEST(TokenizerConfig, NamedTokensOfTheVocabularyAreFoundWholeAndSpecial) {
 
 TEST(TokenizerConfig, AddBosAndEosTakePrecedenceOverThePostProcessor) {
   Folder folder("llama3");
-  folder.write(
-      "tokenizer_config.json",
-      R"({"add_bos_token": false, "add_eos_token": true, "bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"})");
+  folder.write("tokenizer_config.json",
+               R"({"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": false, "add_eos_token": true, )"
+               R"("bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"})");
   const Tokenizer tokenizer = Tokenizer::open(folder.path());
   const auto ids = tokenizer.encode("a", true);
   ASSERT_EQ(ids.size(), 2u);
@@ -107,14 +107,29 @@ TEST(TokenizerConfig, AddBosAndEosTakePrecedenceOverThePostProcessor) {
 
 TEST(TokenizerConfig, WithoutAddBosOrEosThePostProcessorDecides) {
   Folder folder("llama3");
-  const std::string names = R"("bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>")";
+  const std::string names =
+      R"("tokenizer_class": "LlamaTokenizer", "bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>")";
   auto encode = [&] { return Tokenizer::open(folder.path()).encode("a", true); };
   folder.write("tokenizer_config.json", R"({"add_eos_token": true, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64, 904}));
-  folder.write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": false})");  // names no bos_token
+  folder.write("tokenizer_config.json",  // names no bos_token
+               R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "add_eos_token": false})");
   EXPECT_EQ(encode(), (std::vector<int32_t>{900, 64}));
   folder.write("tokenizer_config.json", R"({"add_bos_token": false, )" + names + "}");
   EXPECT_EQ(encode(), (std::vector<int32_t>{64}));
 }
+
+// Transformers 4.57 and 5.23 encode "a" as {bos, a} with all of these files.
+TEST(TokenizerConfig, OtherClassesLeaveBosAndEosToThePostProcessor) {
+  Folder folder("llama3");
+  const std::string names = R"("bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>")";
+  for (const char* name :
+       {"", R"("tokenizer_class": "PreTrainedTokenizerFast", )", R"("tokenizer_class": "GPT2Tokenizer", )"})
+    for (const char* flags : {R"("add_bos_token": false, )", R"("add_bos_token": true, "add_eos_token": true, )"}) {
+      folder.write("tokenizer_config.json", std::string("{") + name + flags + names + "}");
+      EXPECT_EQ(Tokenizer::open(folder.path()).encode("a", true), (std::vector<int32_t>{900, 64})) << name << flags;
+    }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -55,7 +55,8 @@ TEST(Flags, ThatAreUnknownEndTheCommand) {
   const Outcome own = run_fettle(folder, {"plan", "--jsom"});
   EXPECT_EQ(own.code, 2);
   EXPECT_THAT(own.err, HasSubstr("did you mean '--json'?"));
-  EXPECT_THAT(run_fettle(folder, {"train"}).err, HasSubstr("recipe is required"));
+  EXPECT_THAT(run_fettle(folder, {"train"}).err,
+              HasSubstr("recipe is missing; an example is `fettle train tune.yaml`"));
   // Commands without a recipe know only their own flags.
   EXPECT_THAT(run_fettle(folder, {"upload", "a", "b", "--bf16"}).err, HasSubstr("not expected"));
 }

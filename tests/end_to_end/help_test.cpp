@@ -127,6 +127,14 @@ TEST(Help, TrainNamesEveryLauncherAndItsFile) {
     EXPECT_THAT(help.out, HasSubstr(launcher));
 }
 
+TEST(Help, IsAlsoACommand) {
+  TempFolder folder;
+  EXPECT_EQ(run_fettle(folder, {"help"}).out, run_fettle(folder, {"--help"}).out);
+  const Outcome help = run_fettle(folder, {"help", "train"});
+  EXPECT_EQ(help.code, 0) << help.err;
+  EXPECT_EQ(help.out, run_fettle(folder, {"train", "--help"}).out);
+}
+
 TEST(Help, NamesEveryCommandAndNoKeys) {
   TempFolder folder;
   const Outcome help = run_fettle(folder, {"--help"});

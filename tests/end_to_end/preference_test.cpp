@@ -107,6 +107,26 @@ TEST(Preferences, AreLearned) {
   EXPECT_LT(log["loss"], 0.4);
 }
 
+// Modules that are trained in full begin at the base's weights. The reference of an evaluation has these weights, too.
+TEST(Preferences, AnEvaluationComparesWithTheBase) {
+  TempFolder folder;
+  std::vector<std::string> words = with(
+      preference_words(folder, "out", "dpo", pairs_text(8)),
+      {"additional_target=norm,lm_head", "max_steps=6", "learning_rate=0.01", "eval_strategy=steps", "eval_steps=6"});
+  words.push_back("eval_dataset=" + (folder / "rows.jsonl").string());
+  ASSERT_EQ(run_fettle(folder, words).code, 0);
+  const json trained = json::parse(read_text(folder / "out/eval_results.json"));
+  words[0] = "eval";
+  words = with(words, {"adapter_name_or_path=" + (folder / "out").string(), "output_dir=", "--json"});
+  const Outcome measured = run_fettle(folder, words);
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  const json figures = json::parse(measured.out);
+  EXPECT_GT(trained.at("eval_rewards/margins"), 0.1);
+  for (const char* name : {"loss", "rewards/margins", "rewards/chosen"})
+    EXPECT_NEAR(figures["sets"][0]["tuned"].at(name).get<double>(), trained.at("eval_" + std::string(name)), 1e-4)
+        << name << measured.out;
+}
+
 TEST(Preferences, UnusableRowsAreRefused) {
   struct Case {
     const char *stage, *row, *said;

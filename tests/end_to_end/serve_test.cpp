@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <set>
 
 #include "http_client.h"
 #include "run_fettle.h"
@@ -16,7 +17,7 @@ using testing::HasSubstr;
 
 constexpr const char* kTemplate =
     "{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}"
-    "{% if add_generation_prompt %}a|{% endif %}";
+    "{% if short is defined %}{% else %}{{ 'long' }}{% endif %}{% if add_generation_prompt %}a|{% endif %}";
 
 // Runs a server of a small model with a chat template. The destructor ends the server.
 class Served {
@@ -145,11 +146,57 @@ TEST_F(Serve, AnswersClientsOfHttp10WithoutChunks) {
 
 TEST_F(Serve, NamesItselfAndItsModel) {
   EXPECT_EQ(server->ask("/health").parsed()["status"], "ok");
-  EXPECT_EQ(server->ask("/v1/models").parsed()["data"][0]["id"], "tiny");
+  const json listed = server->ask("/v1/models").parsed()["data"][0];
+  EXPECT_EQ(listed["id"], "tiny");
+  EXPECT_EQ(server->ask("/v1/models/tiny").parsed(), listed);
+  const Answer other = server->ask("/v1/models/org/other");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(other.parsed()["error"]["code"], "model_not_found");
+  EXPECT_THAT(other.body, HasSubstr("the model 'org/other' is not on this server; use 'tiny'"));
   const Answer page = server->ask("/");
   EXPECT_EQ(page.status, 200);
   EXPECT_THAT(page.head, HasSubstr("text/html"));
   EXPECT_THAT(page.body, Not(HasSubstr("https://"))) << "the page loads nothing from elsewhere";
+}
+
+TEST_F(Serve, SeveralRepliesOfARequestAreThoseOfTheirSeeds) {
+  json body = json::parse(long_body(3));
+  body["stream"] = false;
+  body["max_tokens"] = 12;
+  const json alone = server->ask("/v1/completions", body.dump()).parsed();
+  body["n"] = 6;  // more than the server has rows
+  const json whole = server->ask("/v1/completions", body.dump()).parsed();
+  ASSERT_EQ(whole["choices"].size(), 6u);
+  EXPECT_EQ(whole["choices"][0]["text"], alone["choices"][0]["text"]);
+  std::set<std::string> texts;
+  for (const json& choice : whole["choices"]) texts.insert(choice["text"].get<std::string>());
+  EXPECT_EQ(texts.size(), 6u);
+  EXPECT_EQ(whole["usage"], json({{"prompt_tokens", 8}, {"completion_tokens", 72}, {"total_tokens", 80}}));
+
+  body["stream"] = true;
+  std::vector<std::string> streamed(6);
+  std::istringstream lines(server->ask("/v1/completions", body.dump()).body);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("data: {"))
+      for (const json& choice : json::parse(line.substr(6))["choices"])
+        streamed[choice["index"].get<size_t>()] += choice["text"].get<std::string>();
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(streamed[i], whole["choices"][i]["text"]) << i;
+}
+
+TEST_F(Serve, TheTemplateGetsTheVariablesOfARequest) {
+  json body{{"messages", {{{"role", "user"}, {"content", "rizb"}}}}, {"max_tokens", 1}};
+  const json usual = server->ask("/v1/chat/completions", body.dump()).parsed();
+  body["chat_template_kwargs"] = {{"short", true}};
+  const json shorter = server->ask("/v1/chat/completions", body.dump()).parsed();
+  EXPECT_LT(shorter["usage"]["prompt_tokens"], usual["usage"]["prompt_tokens"]);
+}
+
+TEST_F(Serve, PenaltiesChangeAReply) {
+  const auto text = [&](const json& more) {
+    return server->ask("/v1/completions", greedy_body(0, more)).parsed()["choices"][0]["text"];
+  };
+  EXPECT_EQ(text({{"repetition_penalty", 1}, {"min_p", 0}}), reference()[0]["base"]["text"]);
+  EXPECT_NE(text({{"repetition_penalty", 50}}), reference()[0]["base"]["text"]);
 }
 
 TEST_F(Serve, EightClientsGetTheirOwnReplies) {
@@ -218,7 +265,7 @@ TEST_F(Serve, BadRequestsGetAnErrorThatSaysWhatIsWrong) {
   const std::string many(20000, 'a');
   for (const Bad& bad : std::vector<Bad>{
            {"/v1/completions", "{", 400, "not valid JSON"},
-           {"/v1/completions", R"({"prompt": "a", "n": 3})", 400, "one request for each reply"},
+           {"/v1/completions", R"({"prompt": "a", "n": 30})", 400, "give an integer from 1 to 16"},
            {"/v1/completions", R"({"prompt": ")" + many + "\"}", 400, "the model takes at most 128"},
            {"/v1/completions", R"({"prompt": ""})", 400, "the prompt is empty"},
            {"/v1/completions", R"({"prompt": [100000]})", 400, "vocabulary"},

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -5,6 +6,7 @@
 #include "data/dataset.h"
 #include "data/preferences.h"
 #include "data_fixtures.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -40,6 +42,9 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(
       R"({"chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "R"}, {"role": "assistant", "content": "b"}]})",
       "differ in message 1, whose role is 'user'");
+  expect(
+      R"({"messages": [{"role": "user", "content": "Q"}], "chosen": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": "b"})",
+      "a reply begins with a turn of the user or the system");
   expect(R"({"prompt": "q", "chosen": "same", "rejected": "same"})", "the chosen and the rejected reply are the same");
 }
 
@@ -62,7 +67,12 @@ TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {
   const std::vector<Example> pair = {{.input_ids = {1, 2}, .labels = {kIgnore, 2}},
                                      {.input_ids = {1, 3}, .labels = {kIgnore, 3}}};
   EXPECT_THROW(Batches(pair, {.sequences = 2, .packing = true, .grouping = RowGrouping::kPairs}), UserError);
-  EXPECT_THROW(Batches(pair, {.sequences = 2, .grouping = RowGrouping::kWithMismatched}), UserError);
+  for (const auto& [use, key] : {std::pair(BatchUse::kTraining, "per_device_train_batch_size: "),
+                                 std::pair(BatchUse::kEvaluation, "per_device_eval_batch_size: ")})
+    EXPECT_THAT(user_error([&, use = use] {
+                  Batches(pair, {.sequences = 2, .grouping = RowGrouping::kWithMismatched, .use = use});
+                }),
+                testing::StartsWith(key));
 }
 
 TEST_F(PreferenceErrors, ASingleRatedRow) {

@@ -89,5 +89,40 @@ TEST_F(EvalErrors, Keys) {
   EXPECT_THAT(said(), HasSubstr("there is nothing to compare"));
 }
 
+TEST_F(EvalErrors, AnUnwritableFolderIsFoundBeforeTheDevicesAreOpened) {
+  std::ofstream(temp / "file") << "x";
+  recipe.plugin = "/nowhere/plugin.so";
+  recipe.output_dir = (temp / "file" / "out").string();
+  EXPECT_THAT(said_of(R"({"text": "words"})"), testing::AllOf(HasSubstr("cannot create"), HasSubstr("file/out")));
+}
+
+TEST_F(EvalErrors, FiguresOfBrokenWeightsAreAnError) {
+  const std::filesystem::path model = temp / "model";
+  std::filesystem::copy(recipe.model_name_or_path, model);
+  std::fstream weights(model / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(-4096, std::ios::end);
+  weights << std::string(4096, '\xff');  // NaN
+  weights.close();
+  recipe.model_name_or_path = model.string();
+  for (const char* row : {R"({"text": "a few words"})", R"({"question": "q", "choices": ["x", "y"], "answer": 1})"})
+    EXPECT_THAT(said_of(row),
+                testing::AllOf(HasSubstr("rows.jsonl"), HasSubstr("not finite"), HasSubstr("weights are broken")));
+}
+
+TEST_F(EvalErrors, RowsOfTwoStagesNeedTwoCalls) {
+  recipe.stage = "dpo";
+  std::ofstream(temp / "pairs.jsonl") << R"({"prompt": "a", "chosen": "b", "rejected": "c"})";
+  std::ofstream(temp / "gen.jsonl") << R"({"question": "q", "references": ["r"]})";
+  const std::string pairs = (temp / "pairs.jsonl").string(), gen = (temp / "gen.jsonl").string();
+  for (const std::vector<std::string>& sets : {std::vector{pairs, gen}, std::vector{gen, pairs}}) {
+    recipe.eval_dataset = sets;
+    EXPECT_THAT(user_error([&] {
+                  std::ostringstream out;
+                  run_eval(Request(recipe, Command::kEval), false, out);
+                }),
+                testing::AllOf(HasSubstr("stage dpo measures " + pairs + ", but not " + gen), HasSubstr("two calls")));
+  }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <csignal>
 
+#include "base/interrupt.h"
 #include "checkpoint/model_writer.h"
 #include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/repository.h"
@@ -232,6 +233,25 @@ TEST_F(ExportError, ADiskThatIsFull) {
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, HasSubstr("model.safetensors"));
+}
+
+TEST_F(ExportError, ASignalRemovesTheUnfinishedFolder) {
+  const Recipe plain = merge_recipe(kModels / "llama", "", folder_ / "out");
+  Recipe gguf = plain;
+  gguf.export_gguf = {"q8_0"};
+  for (const Recipe& recipe : {plain, gguf}) {
+    const InterruptScope interrupts;
+    std::raise(SIGTERM);
+    int code = 0;
+    try {
+      refused(recipe);
+    } catch (const Error& error) {
+      code = static_cast<int>(error.code());
+      EXPECT_THAT(error.what(), HasSubstr("interrupted while exporting; nothing was exported"));
+    }
+    EXPECT_EQ(code, 128 + SIGTERM);
+    EXPECT_TRUE(fs::is_empty(folder_.path()));
+  }
 }
 
 }  // namespace

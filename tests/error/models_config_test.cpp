@@ -99,6 +99,12 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(with("rope_scaling", "linear"), HasSubstr("wanted an object"));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "linear"}}), HasSubstr("rope_type linear needs 'factor'"));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}), HasSubstr("factor is 0"));
+  const Json linear{{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 1e4}};
+  Json both = changed(llama(), "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}});
+  EXPECT_THAT(message(changed(both, "rope_scaling", linear)),
+              HasSubstr("rope_scaling and rope_parameters have different settings"));
+  both["rope_parameters"] = both["rope_scaling"] = linear;
+  EXPECT_EQ(make_model(both, "c").config.rope.factor, 4);
   EXPECT_THAT(with("rope_theta", -1), HasSubstr("rope_theta is -1, wanted a number above 0"));
   EXPECT_THAT(message(Json{{"model_type", "gpt2"},
                            {"vocab_size", 10},

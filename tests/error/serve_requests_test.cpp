@@ -34,7 +34,11 @@ void expect_refused(CompletionRequest (*read)(std::string_view), const std::stri
 
 TEST(ServeRequests, ChatFieldsAreRefusedByName) {
   const std::vector<BadBody> cases = {
-      {R"("n": 2)", "n", "one request for each reply"},
+      {R"("n": 17)", "n", "integer from 1 to 16"},
+      {R"("n": 0)", "n", "integer from 1 to 16"},
+      {R"("min_p": 2)", "min_p", "from 0 to 1"},
+      {R"("repetition_penalty": 0)", "repetition_penalty", "from 0.01 to 100"},
+      {R"("chat_template_kwargs": [1])", "chat_template_kwargs", "must be an object"},
       {R"("temperatur": 1)", "temperatur", "did you mean 'temperature'"},
       {R"("functions": [])", "functions", "leave it out"},
       {R"("temperature": "hot")", "temperature", "give a number from 0"},
@@ -54,7 +58,7 @@ TEST(ServeRequests, ChatFieldsAreRefusedByName) {
       {R"("logprobs": 3)", "logprobs", "true or false"},
       {R"("top_logprobs": 3)", "top_logprobs", "needs logprobs: true"},
       {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs", "from 0 to 20"},
-      {R"("presence_penalty": 0.5)", "presence_penalty", "not supported"},
+      {R"("presence_penalty": 2.5)", "presence_penalty", "from -2 to 2"},
       {R"("logit_bias": {"5": 1})", "logit_bias", "not supported"},
       {R"("response_format": {"type": "json_object"})", "response_format", "only {\"type\": \"text\"}"},
       {R"("response_format": "json")", "response_format", "only {\"type\": \"text\"}"},
@@ -87,7 +91,7 @@ TEST(ServeRequests, PlainFieldsAreRefusedByName) {
   const std::vector<BadBody> cases = {
       {R"("prompt": "a", "echo": true)", "echo", "not supported"},
       {R"("prompt": "a", "suffix": "b")", "suffix", "not supported"},
-      {R"("prompt": "a", "best_of": 2)", "best_of", "must be 1"},
+      {R"("prompt": "a", "best_of": 2)", "best_of", "equal to 'n'"},
       {R"("prompt": "a", "logprobs": true)", "logprobs", "integer from 0 to 20"},
       {R"("prompt": "a", "messages": [1])", "messages", "leave it out"},
       {R"("seed": 1)", "prompt", "is missing"},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the path of a Python with CPU torch, Transformers and PEFT. If this environment is missing, makes it in the
-# cache (FETTLE_CACHE, default ~/.cache/fettle). If FETTLE_PYTHON is set, prints its value: a Python that has these
+# cache (FETTLE_CACHE, default ~/.cache/fettle). A second call waits until the first has made it. If FETTLE_PYTHON is set, prints its value: a Python that has these
 # packages.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -44,8 +44,12 @@ make_environment() {
 }
 
 if [[ ! -x $env/bin/python ]]; then
-  echo "setting up Transformers and PEFT in $env" >&2
   mkdir -p "$cache"
+  exec 9>"$env.lock"
+  flock 9
+fi
+if [[ ! -x $env/bin/python ]]; then
+  echo "setting up Transformers and PEFT in $env" >&2
   trap 'cat "$env.log" >&2' EXIT
   make_environment >"$env.log" 2>&1
   trap - EXIT

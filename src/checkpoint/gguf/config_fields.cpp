@@ -204,6 +204,11 @@ void llama_fields(const GgufFields& fields, Json& config) {
     config["rope_scaling"] = llama3_rope(fields, config, factors);
 }
 
+void mistral_fields(const GgufFields& fields, Json& config) {
+  llama_fields(fields, config);
+  config["sliding_window"] = nullptr;  // without this key, Transformers has a window of 4096
+}
+
 void mixtral_fields(const GgufFields& fields, Json& config) {
   config["num_local_experts"] = fields.integer(".expert_count");
   config["num_experts_per_tok"] = fields.integer(".expert_used_count");

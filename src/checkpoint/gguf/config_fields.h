@@ -10,6 +10,7 @@ class GgufFields;
 void no_fields(const GgufFields& fields, nlohmann::json& config);
 void bias_fields(const GgufFields& fields, nlohmann::json& config);
 void llama_fields(const GgufFields& fields, nlohmann::json& config);
+void mistral_fields(const GgufFields& fields, nlohmann::json& config);
 void mixtral_fields(const GgufFields& fields, nlohmann::json& config);
 void ministral3_fields(const GgufFields& fields, nlohmann::json& config);
 void qwen3_moe_fields(const GgufFields& fields, nlohmann::json& config);

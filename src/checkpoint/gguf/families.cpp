@@ -278,9 +278,9 @@ const std::vector<GgufFamily>& gguf_families() {
   static const std::vector<GgufFamily> all{
       {"llama", "llama", "LlamaForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
       {"llama", "mixtral", "MixtralForCausalLM", kOutside + decoder_layer(kNorms + kAttention + experts("block_sparse_moe", "w1", "w3", "w2")), mixtral_fields, {.pairs_rows = true}},
-      {"llama", "mistral", "MistralForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
+      {"llama", "mistral", "MistralForCausalLM", kLlama, mistral_fields, {.pairs_rows = true}},
       {"mistral3", "ministral3", "Ministral3ForCausalLM", kLlama, ministral3_fields, {.pairs_rows = true}, ministral3_metadata},
-      {"mistral3", "mistral", "MistralForCausalLM", kLlama, llama_fields, {.pairs_rows = true}},
+      {"mistral3", "mistral", "MistralForCausalLM", kLlama, mistral_fields, {.pairs_rows = true}},
       {"qwen2", "qwen2", "Qwen2ForCausalLM", kLlama, no_fields},
       {"qwen3", "qwen3", "Qwen3ForCausalLM", kQwen3, bias_fields},
       {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", kOutside + decoder_layer(kNorms + kAttention + kHeadNorms + experts("mlp", "gate_proj", "up_proj", "down_proj")), qwen3_moe_fields, {}, qwen3_moe_metadata},

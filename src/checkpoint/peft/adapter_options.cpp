@@ -157,6 +157,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       const std::string name = param.stored_name(i);
       saved.insert(name);
       const TensorEntry* found = adapter.find(name);
+      if (found == nullptr && saves_tied_head(model, options)) check_tied(adapter, model);
       if (found == nullptr)
         throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
       check_rows(param, *found, file);

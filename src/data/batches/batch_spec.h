@@ -47,6 +47,7 @@ struct BatchSpec {
   bool like_length = true;
   uint64_t seed = 42;
   std::vector<std::string> skip_rows = {};  // "file:line" of rows to leave out; filler (batches.h) replaces them
+  BatchUse use = BatchUse::kTraining;       // decides which key an error message names
   // With Lines::kOwn, T is the smallest of these values into which the step's longest sequence fits. Few values mean
   // few compilations. With other Lines, T is at most the smallest of these values into which the longest row of the
   // data fits (with `packing`, at most the largest of these values). If `lengths` is empty, the values are max_length

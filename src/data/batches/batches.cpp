@@ -64,8 +64,9 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
     throw UserError("packing: rows with a label cannot be packed; leave `packing` out");
   if (mismatched && spec_.groups_per_step() < 2)
     throw UserError(
-        "per_device_train_batch_size: the loss pairs each prompt with the reply of another row of the step, so a step "
-        "must have at least 2 rows; raise this key (or per_device_eval_batch_size for an evaluation)");
+        "{}: the loss pairs each prompt with the reply of another row of the step, so a step must have at least 2 "
+        "rows; raise this key",
+        spec_.use == BatchUse::kTraining ? "per_device_train_batch_size" : "per_device_eval_batch_size");
   if (mismatched && groups() == 1)
     throw UserError(
         "{}: the loss pairs each prompt with the reply of another row, but this data set has only one row; add rows",

@@ -240,6 +240,7 @@ MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, con
   std::vector<std::vector<GgufTensor>> tensors;
   for (const GgufOutput& file : files) tensors.push_back(plan.tensors_of(*file.type));
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
+    check_signal();
     const PlannedTensor& tensor = plan.tensors[i];
     std::vector<const BlockType*> types;
     for (const std::vector<GgufTensor>& of_file : tensors) types.push_back(of_file[tables + i].type);
@@ -263,6 +264,7 @@ GgufError check_gguf_weights(const GgufPlan& plan, const BaseTensors& base, cons
   };
   GgufError worst;
   for (const PlannedTensor& tensor : plan.tensors) {
+    check_signal();
     const BlockType& stored = plan.type_of(tensor, type);
     std::optional<MergedTensor> from;
     for (size_t expert = 0; expert < tensor.parts.size(); ++expert) {

@@ -16,15 +16,24 @@ Dims all_but_last(const Tensor& x) {
   return dims;
 }
 
+// Returns the place of each position in the micro-batch: i32 [B, T], from 1.
+Tensor places_like(const Tensor& numbers_BT) {
+  const Dims& dims = numbers_BT.dims();
+  return reshape(iota({DType::kI32, {dims[0] * dims[1]}}, 0), dims) + 1.0;
+}
+
+// Returns x at one place for each sequence, and zeros for a sequence whose place is 0.
+Tensor at_places(const Tensor& x_BTD, const Tensor& places_S) {
+  const Tensor x_SD = take(reshape(x_BTD, {x_BTD.dim(0) * x_BTD.dim(1), x_BTD.dim(2)}), places_S - 1.0);
+  // Padding may contain NaN. select() removes it; multiplying by zero would not.
+  const Tensor found_S = compare(places_S, Direction::kGT, constant(0, DType::kI32));
+  return select(expand(found_S, 1), x_SD, constant(0, x_BTD.dtype()));
+}
+
 // Returns x at one position of each sequence: the position where `taken_BT` is true.
 Tensor at_rows(const Tensor& x_BTD, const Tensor& taken_BT, const Tensor& numbers_BT, int64_t rows) {
-  const int64_t b = x_BTD.dim(0), t = x_BTD.dim(1), d = x_BTD.dim(2);
-  const Tensor zero = constant(0, DType::kI32);
-  const Tensor place = reshape(iota({DType::kI32, {b * t}}, 0), {b, t}) + 1.0;
-  const Tensor found_S = sum_by_sequence(select(taken_BT, place, zero), numbers_BT, rows);
-  const Tensor x_SD = take(reshape(x_BTD, {b * t, d}), found_S - 1.0);
-  // Padding may contain NaN. select() removes it; multiplying by zero would not.
-  return select(expand(compare(found_S, Direction::kGT, zero), 1), x_SD, constant(0, x_BTD.dtype()));
+  const Tensor taken = select(taken_BT, places_like(numbers_BT), constant(0, DType::kI32));
+  return at_places(x_BTD, sum_by_sequence(taken, numbers_BT, rows));
 }
 
 }  // namespace
@@ -63,6 +72,19 @@ Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t 
   const int64_t t = numbers_BT.dim(1);
   const Tensor after = slice(pad(numbers_BT, {0, 0}, {0, 1}), 1, 1, t + 1);
   return at_rows(x_BTD, compare(numbers_BT, Direction::kNE, after), numbers_BT, rows);
+}
+
+Tensor last_counted_of_sequences(const Tensor& x_BTD, const Tensor& counted_BT, const Tensor& numbers_BT,
+                                 int64_t rows) {
+  const Tensor place = places_like(numbers_BT);
+  // Among places that do not count, the first one has the largest key. Any place that counts has a larger one.
+  const Tensor key = select(counted_BT, place, -place);
+  const Tensor zero = constant(0, DType::kI32);
+  const Tensor none = constant(-1.0 - static_cast<double>(numbers_BT.dim(0) * numbers_BT.dim(1)), DType::kI32);
+  const Tensor keys = select(belongs(numbers_BT, rows), expand(key, 2), none);
+  const Tensor best_S = reduce_max(keys, all_but_last(keys));
+  const Tensor place_S = maximum(best_S, -best_S);
+  return at_places(x_BTD, select(compare(best_S, Direction::kEQ, none), zero, place_S));
 }
 
 }  // namespace fettle

@@ -20,6 +20,9 @@ Tensor spread_by_sequence(const Tensor& values_S, const Tensor& numbers);
 // micro-batch lacks.
 Tensor first_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows);
 Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows);
+// Returns x [B, T, D] at the last position of each sequence that counts: [S, D]. counted_BT is bool. If no position of
+// a sequence counts, returns x at its first position; zeros for sequences that the micro-batch lacks.
+Tensor last_counted_of_sequences(const Tensor& x_BTD, const Tensor& counted_BT, const Tensor& numbers_BT, int64_t rows);
 // Returns the mean of x [B, T, D] over the positions of each sequence: [S, D]; zeros for sequences that the micro-batch
 // lacks.
 Tensor mean_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t rows);

@@ -77,7 +77,7 @@ class BaseWeights {
                         run_.reference_at, error.what());
       }
     std::optional<AdapterFolder> adapter;
-    if (own && !run_.adapter.empty()) adapter = open_adapter(run_.adapter);
+    if (run_.reference_adapted) adapter = open_adapter(run_.adapter);
     for (const Param& one : run_.reference)
       state.buffers.emplace(
           reference_input(one),

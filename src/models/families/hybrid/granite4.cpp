@@ -31,6 +31,7 @@ ModelConfig read_granite4(const ConfigReader& r) {
   m.layers = mamba_layers(r, c.num_hidden_layers, {"mamba", "linear_attention"}, {"attention", "full_attention"});
   if (m.layers.count() > 0) {
     read_mamba2(r, m, c.hidden_size * r.integer("mamba_expand", 2));
+    r.refuse_unless("hidden_act", "silu");  // Fettle's Mamba2 always has silu
     if (m.groups != 1)
       throw UserError("{}: mamba_n_groups is {}; for Granite, only 1 is implemented", r.file(), m.groups);
     c.mamba2 = m;

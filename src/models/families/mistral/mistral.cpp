@@ -14,12 +14,15 @@ namespace {
 
 ModelConfig read_mistral(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
-  if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));
+  const int64_t window = r.given("sliding_window") ? r.integer("sliding_window", 0) : 4096;
+  // Configs with layer_types are those of Ministral, which Transformers recognises by this key.
+  if (window > 0) c.window = r.windows(c.num_hidden_layers, window, [](int64_t) { return true; });
   return c;
 }
 
 ModelConfig read_ministral3(const ConfigReader& r) {
-  ModelConfig c = read_mistral(r);
+  ModelConfig c = read_decoder_config(r);
+  if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
   c.query_growth = r.has("rope_parameters") ? r.inner("rope_parameters").number("llama_4_scaling_beta", 0) : 0;
   if (c.query_growth != 0 && c.rope.original_max_position_embeddings == 0)

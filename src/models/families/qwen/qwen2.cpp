@@ -11,7 +11,7 @@ ModelConfig read_qwen2(const ConfigReader& r) {
   c.attention_bias = true;
   c.output_bias = false;
   if (r.flag("use_sliding_window", false) && r.has("sliding_window")) {
-    const int64_t first = r.has("max_window_layers") ? r.count("max_window_layers") : c.num_hidden_layers;
+    const int64_t first = r.has("max_window_layers") ? r.count("max_window_layers") : 28;
     c.window =
         r.windows(c.num_hidden_layers, r.integer("sliding_window"), [=](int64_t layer) { return layer >= first; });
   }

@@ -1,0 +1,66 @@
+#include "checkpoint/peft/earlier_adapters.h"
+
+#include <fmt/ranges.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files/json_file.h"
+#include "base/files/run_files.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Returns the recipe in fettle_run.json of the run that wrote the adapter; null if there is none. A file that cannot be
+// read is no reason to stop: it only describes a run.
+nlohmann::json recorded_recipe(const fs::path& adapter) {
+  const fs::path folder = fs::weakly_canonical(adapter);
+  const bool is_checkpoint = folder.filename().string().starts_with("checkpoint-");
+  for (const fs::path& place : {folder, is_checkpoint ? folder.parent_path() : folder}) {
+    if (!fs::exists(place / kRunFile)) continue;
+    try {
+      const auto run = read_json_file<nlohmann::json>(place / kRunFile);
+      if (run.is_object() && run.contains("recipe") && run["recipe"].is_object()) return run["recipe"];
+    } catch (const UserError&) {
+    }
+  }
+  return nullptr;
+}
+
+// Returns the adapters that the run merged into its base before it trained.
+std::vector<std::string> merged_by(const nlohmann::json& recipe) {
+  std::vector<std::string> adapters;
+  const nlohmann::json list = recipe.value("adapter_name_or_path", nlohmann::json::array());
+  for (const nlohmann::json& name : list)
+    if (name.is_string()) adapters.push_back(name.get<std::string>());
+  const bool fresh = recipe.value("create_new_adapter", nlohmann::json(false)) == true;
+  if (!fresh && !adapters.empty()) adapters.pop_back();  // the run continued the last one
+  return adapters;
+}
+
+bool same_model(const std::string& one, const std::string& other) {
+  return one == other || fs::weakly_canonical(one) == fs::weakly_canonical(other);
+}
+
+}  // namespace
+
+std::string missing_earlier_adapters(const std::string& model, const std::vector<std::string>& adapters) {
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const nlohmann::json recipe = recorded_recipe(adapters[i]);
+    // Another model may have the earlier adapters in its weights.
+    if (!recipe.is_object() || !recipe.contains("model_name_or_path")) continue;
+    const nlohmann::json& base = recipe["model_name_or_path"];
+    if (!base.is_string() || !same_model(base.get<std::string>(), model)) continue;
+    const std::vector<std::string> merged = merged_by(recipe);
+    if (merged.size() > i)
+      return fmt::format(
+          "{0} was trained on {1} with {2} merged into it, so without {2} it does not work; set adapter_name_or_path: "
+          "{2}, {0}",
+          adapters[i], base.get<std::string>(), fmt::join(merged, ", "));
+  }
+  return "";
+}
+
+}  // namespace fettle
