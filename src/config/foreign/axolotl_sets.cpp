@@ -232,7 +232,8 @@ class Set {
     const std::string list = text(set_, "field_messages");
     const std::string spans = text(set_, "message_field_training_detail");
     const std::string tools = text(set_, "field_tools");
-    if (list.empty() && role.empty() && content.empty() && spans.empty() && tools.empty() && has_usual_roles())
+    const bool usual_spans = spans.empty() || spans == "train_detail";
+    if (list.empty() && role.empty() && content.empty() && usual_spans && tools.empty() && has_usual_roles())
       return;  // the format is detected from the columns
     // The names are written even if they are usual ones: a row may have several lists of messages.
     const std::string type = text(set_, "type");
@@ -243,7 +244,7 @@ class Set {
     if (!tools.empty()) columns_["tools"] = tools;
     tags_["role_tag"] = role.empty() ? "role" : role;
     tags_["content_tag"] = content.empty() ? "content" : content;
-    if (!spans.empty()) tags_["spans_tag"] = spans;
+    if (!usual_spans) tags_["spans_tag"] = spans;
     read_roles();
   }
 
