@@ -209,6 +209,8 @@ std::string quoted(const std::string& text) {
     return std::isalnum(c) || c == '_' || c == '/' || c == '.' || c == '-';
   }) && text[0] != '-';
   if (plain) return text;
+  const bool single = std::ranges::all_of(text, [](unsigned char c) { return c >= ' ' && c != '\'' && c != 0x7f; });
+  if (single && text.find('"') != std::string::npos) return fmt::format("'{}'", text);  // needs no backslashes
   YAML::Emitter emitter;
   emitter << YAML::DoubleQuoted << text;
   return emitter.c_str();

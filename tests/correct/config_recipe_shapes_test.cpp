@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/key_values.h"
+#include "config/keys.h"
 #include "recipe_shape.h"
 
 namespace fettle {
@@ -298,6 +299,13 @@ TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {
   };
   for (const auto& [line, said] : cases)
     EXPECT_NE(refusal(with_set(chat + line)).find(said), std::string::npos) << line;
+}
+
+TEST_F(RecipeShape, AnEntryIsPrintedInSingleQuotes) {
+  const Recipe recipe = read(with_set("  type: chat_template\n  drop_system_message: true\n"));
+  EXPECT_EQ(value_text(recipe, *find_key("dataset")), R"(['{"hf_hub_url":"r.jsonl","drop_system":true}'])");
+  EXPECT_EQ(read("model_name_or_path: m\ndataset: " + value_text(recipe, *find_key("dataset")) + "\n").dataset,
+            recipe.dataset);
 }
 
 TEST_F(RecipeShape, KeysOfAxolotlThatChangeNoResult) {
