@@ -58,44 +58,57 @@ class Loader {
   Examples load(const std::vector<std::string>& names, bool mixed) {
     Examples all, whole;
     std::vector<int64_t> sizes;
+    std::vector<std::string> titles;
     for (const std::string& name : names) {
       const DataSource source = find_source(name, spec_.dataset_dir, spec_.hub);
       check_kind(source);
       Examples rows = load_source(source);
       whole.append(rows);
-      if (source.first_rows || source.first_share) rows = first(rows, source);
+      titles.push_back(source.name);
+      if (source.first_rows || source.first_share) {
+        rows = first(rows, source);
+        chosen_by("the slice in `split`");
+      }
       if (source.num_samples && spec_.remove_duplicates)
         throw UserError(
             "remove_duplicates: {} has num_samples in dataset_info.json, which may repeat rows; remove one of the two",
-            name);
-      if (source.num_samples) rows = sampled(rows, *source.num_samples);
+            source.name);
+      if (source.num_samples) {
+        rows = sampled(rows, *source.num_samples);
+        chosen_by("num_samples");
+      }
       sizes.push_back(units(rows));
-      if (rows.empty() && names.size() > 1) info("data: {} has no row to train", name);
+      if (rows.empty() && names.size() > 1) info("data: {} has no row to train", source.name);
       all.append(rows);
     }
     if (all.empty() && !whole.empty())
-      throw UserError("{}: the slice in `split` takes none of the {} examples; make it larger", fmt::join(names, ", "),
+      throw UserError("{}: the slice in `split` takes none of the {} examples; make it larger", fmt::join(titles, ", "),
                       units(whole));
-    if (all.empty()) nothing_left(names);
+    if (all.empty()) nothing_left(titles);
     count_duplicates(whole);
     if (spec_.remove_duplicates) remove_duplicates(all, sizes);
     if (!mixed || spec_.mix == Mix::kConcat || names.size() < 2) {
-      for (size_t set = 0; set < names.size(); ++set) report_.sets.emplace_back(names[set], sizes[set]);
+      for (size_t set = 0; set < names.size(); ++set) report_.sets.emplace_back(titles[set], sizes[set]);
       return all;
     }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0)
-        throw UserError("mix_strategy: {} has no row to train{}; remove it from `dataset`", names[set],
+        throw UserError("mix_strategy: {} has no row to train{}; remove it from `dataset`", titles[set],
                         spec_.remove_duplicates ? " (remove_duplicates drops rows that an earlier set has)" : "");
+    chosen_by("mix_strategy");
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
-      report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
+      report_.sets.emplace_back(titles[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
                                   return row >= first && row < first + sizes[set];
                                 }));
     return select_units(all, order, unit_);
   }
 
  private:
+  void chosen_by(const std::string& what) {
+    if (!std::ranges::count(report_.chosen_by, what)) report_.chosen_by.push_back(what);
+  }
+
   int64_t units(const Examples& rows) const { return static_cast<int64_t>(rows.size()) / unit_; }
 
   void check_kind(const DataSource& source) const {
@@ -217,6 +230,7 @@ class Loader {
     }
     all = select_units(all, kept, unit_);
     report_.duplicates_removed = true;
+    if (std::ranges::count(removed, true)) chosen_by("remove_duplicates");
   }
 
   void count_duplicates(const Examples& rows) {
@@ -225,8 +239,10 @@ class Loader {
     const auto shown = std::min<int64_t>(kNotesOfAKind, report_.duplicates);
     std::partial_sort(again.begin(), again.begin() + shown, again.end());
     for (int64_t i = 0; i < shown; ++i)
-      report_.notes.push_back(
-          fmt::format("duplicate: {}: an earlier row has the same tokens", rows.source(again[static_cast<size_t>(i)])));
+      report_.notes.push_back(fmt::format(
+          "duplicate: {}: an earlier row has the same tokens; {}", rows.source(again[static_cast<size_t>(i)]),
+          spec_.remove_duplicates ? "the row is left out"
+                                  : "the row is kept (remove_duplicates leaves such rows out)"));
     if (report_.duplicates > shown)
       report_.notes.push_back(fmt::format("duplicate: {} more rows", report_.duplicates - shown));
   }
@@ -277,7 +293,7 @@ Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit
   return apart;
 }
 
-// Counts the tokens of the rows that num_samples, remove_duplicates, mix_strategy and val_size have chosen.
+// Counts the tokens of the rows that were chosen (DataReport::chosen_by).
 void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   const auto count = static_cast<int64_t>(chosen.size());
   for (int64_t i = 0; i < count; ++i) {
@@ -286,9 +302,8 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   }
   if (count / unit != report.examples)
     report.notes.push_back(
-        fmt::format("rows: {} of {} examples were chosen by num_samples, remove_duplicates, mix_strategy or val_size; "
-                    "the token counts by role include all examples",
-                    count / unit, report.examples));
+        fmt::format("rows: {} of {} examples were chosen by {}; the token counts by role include all examples",
+                    count / unit, report.examples, fmt::join(report.chosen_by, " and ")));
 }
 
 }  // namespace
@@ -307,6 +322,7 @@ Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t
     count_chosen(data.eval, unit, data.eval_report);
   } else if (spec.val_size > 0) {
     data.eval = split_off(data.train, spec.val_size, spec.seed, unit);
+    data.report.chosen_by.push_back("val_size");
   }
   count_chosen(data.train, unit, data.report);
   note_shared_rows(data, unit, data.report);
