@@ -3,6 +3,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "step/run_step.h"
+#include "step/state/batch_arrays.h"
 #include "train/not_finite.h"
 
 namespace fettle {
