@@ -311,8 +311,12 @@ bool is_pattern(const std::filesystem::path& path) {
 bool is_description(const std::filesystem::path& file) {
   static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
                                                                 "dataset_dict.json", "state.json"};
-  const std::string name = file.filename().string(), lower = lower_case(name);
-  return name.empty() || name[0] == '.' || lower.starts_with("readme") || lower.starts_with("license") ||
+  static const std::set<std::string> kStems = {"readme", "license", "licence"},
+                                     kEndings = {"", ".md", ".markdown", ".rst", ".txt", ".text"};
+  const std::string name = file.filename().string();
+  const bool text =
+      kStems.contains(lower_case(file.stem().string())) && kEndings.contains(lower_case(file.extension().string()));
+  return name.empty() || name[0] == '.' || text ||
          std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end();
 }
 
@@ -323,10 +327,11 @@ bool is_hidden(const std::filesystem::path& path) {
 // Prints a note about files of a folder that are not read, once for each folder.
 void tell_left_out(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files,
                    const std::vector<std::filesystem::path>& read) {
+  const std::set<std::filesystem::path> known(read.begin(), read.end());
   std::map<std::string, int64_t> kinds;
   int64_t count = 0;
   for (const auto& file : files) {
-    if (is_description(file) || is_hidden(file.lexically_relative(folder)) || std::ranges::count(read, file)) continue;
+    if (is_description(file) || is_hidden(file.lexically_relative(folder)) || known.contains(file)) continue;
     ++count;
     ++kinds[file.extension().empty() ? "no ending" : file.extension().string()];
   }
