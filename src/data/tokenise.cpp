@@ -179,14 +179,14 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
   Example example{.source = where, .classes = labels_->classes(row.value, source, where)};
   if (example.classes.empty() && !spec_.labels_optional) {
     const std::string column = label_column(row.value, source);
-    throw BadRow(
-        column.empty()
-            ? "the row has no label; name the column label, labels, class, category or score, or set columns.label in "
-              "dataset_info.json to your column"
-            : fmt::format("the row has no label: '{}' is {}", column,
-                          row.value[column].is_string() && is_blank(row.value[column].get_ref<const std::string&>())
-                              ? "empty"
-                              : row.value[column].dump()));
+    if (column.empty())
+      throw BadRow(
+          "the row has no label; name the column label, labels, class, category or score, or set columns.label in "
+          "dataset_info.json to your column");
+    const auto& value = row.value[column];
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    bad_row("the row has no label: '{}' is {}{}", column, is_blank(text) ? "empty" : text,
+            trimmed(text) == "-1" ? ", which is not one of the labels" : "");
   }
   int64_t whole = 0;
   if (texts.messages.empty()) {

@@ -1,4 +1,5 @@
 // Tests labelled rows: one text, two texts, conversations, and labels of every kind.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "data/classes/class_counts.h"

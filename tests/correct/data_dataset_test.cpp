@@ -130,7 +130,7 @@ TEST_F(Data, TextFilesHoldLinesParagraphsOrOneText) {
 
 TEST_F(Data, FoldersOfTextsHaveMarkdownFiles) {
   spec.rows = RowKind::kTexts;
-  for (const char* name : {"set/a.txt", "set/b.md", "set/c.MARKDOWN", "set/README.md", "set/license.txt", "set/d.pdf",
+  for (const char* name : {"set/a.txt", "set/b.md", "set/c.MARKDOWN", "set/README.md", "set/license.md", "set/d.pdf",
                            "set/.git/e.md", "set/Makefile"})
     file(name, "x");
   spec.sets = {(folder.path() / "set").string()};

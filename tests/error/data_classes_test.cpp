@@ -73,7 +73,7 @@ TEST_F(ClassErrors, MinusOneBesideOtherNumbers) {
   asked.count = 4;
   expect(rows, "set num_labels: 3");
   asked.count = 3;
-  expect(rows, "a.jsonl:3: the row has no label: 'label' is -1");
+  expect(rows, "a.jsonl:3: the row has no label: 'label' is -1, which is not one of the labels");
   asked.count = 2;
   expect(rows, "a.jsonl:4: the label 2 is too large: num_labels is 2");
 }
@@ -125,7 +125,8 @@ TEST_F(ClassErrors, UnknownLabels) {
   expect({R"({"text": "a", "label": "spma"})"},
          "the label \"spma\" is not among the 2 labels (did you mean 'spam'?): ham, spam");
   expect({R"({"text": "a", "label": 2})"}, "the label 2 is not one of the 2 labels, which are numbered 0 to 1");
-  expect({R"({"text": "a", "label": -1})"}, "a.jsonl:1: the label -1 is not one of the 2 labels");
+  expect({R"({"text": "a", "label": -1})"},
+         "a.jsonl:1: the row has no label: 'label' is -1, which is not one of the labels");
   asked.id2label = {"1", "2", "3"};
   expect({R"({"text": "a", "label": 0})"}, "the label 0 is not among the 3 labels: 1, 2, 3");
   asked.id2label.clear();

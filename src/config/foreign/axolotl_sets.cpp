@@ -232,7 +232,8 @@ class Set {
     const std::string list = text(set_, "field_messages");
     const std::string spans = text(set_, "message_field_training_detail");
     const std::string tools = text(set_, "field_tools");
-    if (role.empty() && content.empty() && spans.empty() && has_usual_roles()) {  // the first message shows its names
+    const bool usual_spans = spans.empty() || spans == "train_detail";
+    if (role.empty() && content.empty() && usual_spans && has_usual_roles()) {  // the first message shows its names
       if (!list.empty()) columns_["messages"] = list;
       if (!tools.empty()) columns_["tools"] = tools;
       return;
@@ -246,7 +247,7 @@ class Set {
     if (!tools.empty()) columns_["tools"] = tools;
     tags_["role_tag"] = role.empty() ? "role" : role;
     tags_["content_tag"] = content.empty() ? "content" : content;
-    if (!spans.empty()) tags_["spans_tag"] = spans;
+    if (!usual_spans) tags_["spans_tag"] = spans;
     read_roles();
   }
 

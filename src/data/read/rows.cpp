@@ -307,16 +307,17 @@ bool is_pattern(const std::filesystem::path& path) {
   return path.string().find_first_of("*?[") != std::string::npos;
 }
 
+bool has_known_end(const std::filesystem::path& file) {
+  return std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end();
+}
+
 // Returns whether the file is about the data and not a part of it.
 bool is_description(const std::filesystem::path& file) {
   static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
                                                                 "dataset_dict.json", "state.json"};
-  static const std::set<std::string> kStems = {"readme", "license", "licence"},
-                                     kEndings = {"", ".md", ".markdown", ".rst", ".txt", ".text"};
-  const std::string name = file.filename().string();
-  const bool text =
-      kStems.contains(lower_case(file.stem().string())) && kEndings.contains(lower_case(file.extension().string()));
-  return name.empty() || name[0] == '.' || text ||
+  const std::string name = file.filename().string(), lower = lower_case(name);
+  const bool about = lower.starts_with("readme") || lower.starts_with("license");
+  return name.empty() || name[0] == '.' || (about && (is_markdown(kind_of(file)) || !has_known_end(file))) ||
          std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end();
 }
 
@@ -331,7 +332,7 @@ void tell_left_out(const std::filesystem::path& folder, const std::vector<std::f
   std::map<std::string, int64_t> kinds;
   int64_t count = 0;
   for (const auto& file : files) {
-    if (is_description(file) || is_hidden(file.lexically_relative(folder)) || known.contains(file)) continue;
+    if (is_description(file) || known.contains(file)) continue;
     ++count;
     ++kinds[file.extension().empty() ? "no ending" : file.extension().string()];
   }
@@ -354,7 +355,7 @@ std::vector<std::filesystem::path> files_within(const std::filesystem::path& fol
   std::error_code error;
   for (std::filesystem::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::error_code gone;
-    if (at->is_regular_file(gone)) all.push_back(at->path());
+    if (at->is_regular_file(gone) && !is_hidden(at->path().lexically_relative(folder))) all.push_back(at->path());
   }
   if (error) throw UserError("the folder {} cannot be read: {}", folder.string(), error.message());
   std::vector<std::filesystem::path> found = data_files_among(all);
@@ -401,7 +402,7 @@ std::string kind_of(const std::filesystem::path& file) {
 }
 
 bool is_data_file(const std::filesystem::path& file) {
-  return !is_description(file) && std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end();
+  return !is_description(file) && has_known_end(file);
 }
 
 std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files) {
