@@ -255,7 +255,8 @@ void check_weights(const ModelRepository& repository, const Model& model) {
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
       if (param.of_classifier() && !repository.contains(name)) continue;
-      if (model.config.quantisation && is_quantised(param, *model.config.quantisation, true)) {
+      if (model.config.quantisation && is_quantised(param, *model.config.quantisation, true) &&
+          !any_names(model.config.in_floats, module_of(name))) {
         used.merge(find_quantised(find, name, param, *model.config.quantisation).names);
         continue;
       }

@@ -145,6 +145,13 @@ std::vector<Key> data_keys() {
        .help = "Rows whose prompt and reply are texts, in the columns prompt and completion, or prompt, chosen and "
                "rejected, are trained as they are: the prompt, the reply and eos_token, without the chat template. TRL "
                "does this."},
+      {.name = "sample_by",
+       .group = Group::kData,
+       .member = &Recipe::sample_by,
+       .help =
+           "What becomes a row of a text file (.txt, .md): a line that is not blank, a paragraph (the lines between "
+           "blank lines), or the whole file. An entry of dataset_info.json may have this key too.",
+       .values = {"line", "paragraph", "document"}},
       {.name = "train_on_prompt",
        .group = Group::kData,
        .member = &Recipe::train_on_prompt,
@@ -326,12 +333,12 @@ std::vector<Key> output_keys() {
        .group = Group::kOutput,
        .member = &Recipe::run_name,
        .help = "The run's name in trackers. If empty, the name of output_dir.",
-       .aliases = {"wandb_name", "trackio_run_name"}},
+       .aliases = {"wandb_name", "trackio_run_name", "mlflow_run_name"}},
       {.name = "project",
        .group = Group::kOutput,
        .member = &Recipe::project,
-       .help = "The run's project in wandb and trackio.",
-       .aliases = {"wandb_project", "trackio_project_name"}},
+       .help = "The run's project in wandb and trackio, and its experiment in mlflow.",
+       .aliases = {"wandb_project", "trackio_project_name", "mlflow_experiment_name"}},
       {.name = "logging_dir",
        .group = Group::kOutput,
        .member = &Recipe::logging_dir,
@@ -423,7 +430,7 @@ std::vector<Key> generation_keys() {
        .group = Group::kGeneration,
        .member = &Recipe::default_system,
        .help = "System message of conversations that have none.",
-       .aliases = {"system", "system_prompt"}},
+       .aliases = {"system", "system_prompt", "default_system_message"}},
       {.name = "max_new_tokens",
        .group = Group::kGeneration,
        .member = &Recipe::max_new_tokens,

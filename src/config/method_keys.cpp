@@ -18,7 +18,7 @@ std::vector<Key> method_keys() {
        .group = Group::kMethod,
        .member = &Recipe::lora_rank,
        .help = "Rank of the LoRA matrices.",
-       .aliases = {"peft_config.r", "lora_r", "lora_parameters.rank", "model.lora_rank", "lora.lora_rank"},
+       .aliases = {"peft_config.r", "r", "lora_r", "lora_parameters.rank", "model.lora_rank", "lora.lora_rank"},
        .min = 1},
       {.name = "lora_alpha",
        .group = Group::kMethod,

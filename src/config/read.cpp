@@ -420,6 +420,18 @@ YAML::Node override_value(const std::string& name, const std::string& text, cons
   }
 }
 
+// ms-swift's model_name names the tuned model. In a recipe without model_name_or_path, the user probably means that
+// key.
+void refuse_model_name_alone(const Recipe& recipe, const YAML::Node& all, const Words& words) {
+  const YAML::Node name = all["model_name"];
+  if (!recipe.model_name_or_path.empty() || !name.IsDefined() || name.IsNull()) return;
+  const auto word = std::ranges::find(words, "model_name", &Words::value_type::first);
+  throw UserError(
+      "{}: model_name has no effect here, and model_name_or_path is missing; did you mean "
+      "model_name_or_path?",
+      word == words.end() ? fmt::format("{}:{}", recipe.file.string(), name.Mark().line + 1) : word->second.where);
+}
+
 // Only a text may be empty. For other keys, an empty word is more likely an unset variable of the shell.
 void refuse_empty(const std::string& name, const std::string& where) {
   const Key* key = find_key(name);
@@ -455,6 +467,7 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
     if (!dialect.handled_words.contains(name)) reader.take(name, given);
   reader.take_meant(dialect.meant_words, "the command line");
   reader.grant_wishes();
+  refuse_model_name_alone(recipe, all, words);
   if (other) reader.take_usual(dialect, place);
   reader.report_idle();
   check_combinations(recipe);

@@ -84,8 +84,9 @@ struct Recipe {
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
-  bool packing = false;          // several rows share a sequence, but do not attend to each other
-  bool plain_text_rows = false;  // rows with the texts prompt and completion do not use the chat template
+  bool packing = false;            // several rows share a sequence, but do not attend to each other
+  bool plain_text_rows = false;    // rows with the texts prompt and completion do not use the chat template
+  std::string sample_by = "line";  // line, paragraph, document: the rows of text files
   bool train_on_prompt = false;
   bool mask_history = false;
   double val_size = 0;  // rows held out: below 1 a share, else a number

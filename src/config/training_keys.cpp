@@ -304,7 +304,7 @@ std::vector<Key> training_keys() {
        .group = Group::kTraining,
        .member = &Recipe::seed,
        .help = "Seed of the row order, dropout, new weights and sampling.",
-       .aliases = {"random_seed"},
+       .aliases = {"random_seed", "random_state"},
        .min = 0},
   };
 }

@@ -156,9 +156,22 @@ void assign(std::optional<T>& to, const Key& key, const GivenValue& given) {
   to = read<T>(key, given, given.node);
 }
 
+// A map with the keys 0 to n - 1, such as id2label of a config.json, is a list too.
 void assign(std::vector<std::string>& to, const Key& key, const GivenValue& given) {
   std::vector<std::string> items;
-  if (given.node.IsSequence()) {
+  if (given.node.IsMap()) {
+    items.resize(given.node.size());
+    std::vector<bool> found(items.size());
+    for (const auto& pair : given.node) {
+      const auto number = digits_value(scalar(key, given, pair.first));
+      if (!number) refuse(key, given, describe_node(given.node));
+      if (*number >= std::ssize(items) || found[static_cast<size_t>(*number)])
+        throw UserError("{}: {}: found a map with the key '{}', wanted a list, or a map with the keys 0 to {}",
+                        given.where, key.name, pair.first.Scalar(), items.size() - 1);
+      found[static_cast<size_t>(*number)] = true;
+      items[static_cast<size_t>(*number)] = read_text(key, given, scalar(key, given, pair.second));
+    }
+  } else if (given.node.IsSequence()) {
     for (const auto& item : given.node) items.push_back(read_text(key, given, scalar(key, given, item)));
   } else {
     for (const std::string& item : split(scalar(key, given, given.node), ',')) {

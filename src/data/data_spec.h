@@ -10,6 +10,7 @@
 #include "base/local_time.h"
 #include "data/chat/chat.h"
 #include "data/classes/label_set.h"
+#include "data/read/dataset_info.h"
 #include "data/row_readers.h"
 #include "hub/settings.h"
 
@@ -29,6 +30,7 @@ struct DataSpec {
   std::optional<HubSettings> hub;              // the hub of sets that are not on this machine; none: fetch nothing
   std::optional<int64_t> max_samples;          // largest number of rows to read from each set
   OnBadRow on_bad_row = OnBadRow::kError;
+  TextRows sample_by = TextRows::kLine;  // rows of text files, unless the set's entry says otherwise
 
   // How a row becomes tokens.
   std::string template_name;             // a built-in chat template; "" means the model's own
@@ -53,6 +55,8 @@ struct DataSpec {
   uint64_t seed = 42;
 
   std::string cache;  // the folder of token stores; "": the default folder; "off": no stores are kept
+
+  TextRows text_rows(const DataSource& source) const { return source.sample_by.value_or(sample_by); }
 };
 
 }  // namespace fettle

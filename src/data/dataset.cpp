@@ -19,6 +19,19 @@
 namespace fettle {
 namespace {
 
+// The digest of a unit's tokens and labels, and the index of the unit's first example.
+using UnitDigest = std::pair<uint64_t, int64_t>;
+
+// Returns the digests of all units, sorted. A unit has `unit` examples, 1 or 2.
+std::vector<UnitDigest> digests_of(const Examples& rows, int64_t unit) {
+  std::vector<UnitDigest> out;
+  out.reserve(rows.size() / static_cast<size_t>(unit));
+  for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); i += unit)
+    out.emplace_back(unit == 1 ? rows.digest(i) : mix_bits(rows.digest(i), rows.digest(i + 1)), i);
+  std::ranges::sort(out);
+  return out;
+}
+
 constexpr uint64_t kSampleStream = uint64_t{1} << 62;
 constexpr uint64_t kSplitStream = (uint64_t{1} << 62) + 1;
 
@@ -45,44 +58,57 @@ class Loader {
   Examples load(const std::vector<std::string>& names, bool mixed) {
     Examples all, whole;
     std::vector<int64_t> sizes;
+    std::vector<std::string> titles;
     for (const std::string& name : names) {
       const DataSource source = find_source(name, spec_.dataset_dir, spec_.hub);
       check_kind(source);
       Examples rows = load_source(source);
       whole.append(rows);
-      if (source.first_rows || source.first_share) rows = first(rows, source);
+      titles.push_back(source.name);
+      if (source.first_rows || source.first_share) {
+        rows = first(rows, source);
+        chosen_by("the slice in `split`");
+      }
       if (source.num_samples && spec_.remove_duplicates)
         throw UserError(
             "remove_duplicates: {} has num_samples in dataset_info.json, which may repeat rows; remove one of the two",
-            name);
-      if (source.num_samples) rows = sampled(rows, *source.num_samples);
+            source.name);
+      if (source.num_samples) {
+        rows = sampled(rows, *source.num_samples);
+        chosen_by("num_samples");
+      }
       sizes.push_back(units(rows));
-      if (rows.empty() && names.size() > 1) info("data: {} has no row to train", name);
+      if (rows.empty() && names.size() > 1) info("data: {} has no row to train", source.name);
       all.append(rows);
     }
     if (all.empty() && !whole.empty())
-      throw UserError("{}: the slice in `split` takes none of the {} examples; make it larger", fmt::join(names, ", "),
+      throw UserError("{}: the slice in `split` takes none of the {} examples; make it larger", fmt::join(titles, ", "),
                       units(whole));
-    if (all.empty()) nothing_left(names);
+    if (all.empty()) nothing_left(titles);
     count_duplicates(whole);
     if (spec_.remove_duplicates) remove_duplicates(all, sizes);
     if (!mixed || spec_.mix == Mix::kConcat || names.size() < 2) {
-      for (size_t set = 0; set < names.size(); ++set) report_.sets.emplace_back(names[set], sizes[set]);
+      for (size_t set = 0; set < names.size(); ++set) report_.sets.emplace_back(titles[set], sizes[set]);
       return all;
     }
     for (size_t set = 0; set < names.size(); ++set)
       if (sizes[set] == 0)
-        throw UserError("mix_strategy: {} has no row to train{}; remove it from `dataset`", names[set],
+        throw UserError("mix_strategy: {} has no row to train{}; remove it from `dataset`", titles[set],
                         spec_.remove_duplicates ? " (remove_duplicates drops rows that an earlier set has)" : "");
+    chosen_by("mix_strategy");
     const std::vector<int64_t> order = mix_sets(sizes, spec_.mix, spec_.mix_weights, spec_.seed);
     for (int64_t set = 0, first = 0; set < std::ssize(names); first += sizes[set++])
-      report_.sets.emplace_back(names[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
+      report_.sets.emplace_back(titles[set], std::count_if(order.begin(), order.end(), [&](int64_t row) {
                                   return row >= first && row < first + sizes[set];
                                 }));
     return select_units(all, order, unit_);
   }
 
  private:
+  void chosen_by(const std::string& what) {
+    if (!std::ranges::count(report_.chosen_by, what)) report_.chosen_by.push_back(what);
+  }
+
   int64_t units(const Examples& rows) const { return static_cast<int64_t>(rows.size()) / unit_; }
 
   void check_kind(const DataSource& source) const {
@@ -183,11 +209,7 @@ class Loader {
   // Finds the units that have the same tokens and labels as an earlier unit. Returns the first example of each such
   // unit, in no particular order.
   std::vector<int64_t> duplicates(const Examples& rows) const {
-    std::vector<std::pair<uint64_t, int64_t>> digests;
-    digests.reserve(static_cast<size_t>(units(rows)));
-    for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); i += unit_)
-      digests.emplace_back(unit_ == 1 ? rows.digest(i) : mix_bits(rows.digest(i), rows.digest(i + 1)), i);
-    std::sort(digests.begin(), digests.end());
+    const std::vector<UnitDigest> digests = digests_of(rows, unit_);
     std::vector<int64_t> again;
     for (size_t i = 1; i < digests.size(); ++i)
       if (digests[i].first == digests[i - 1].first) again.push_back(digests[i].second);
@@ -208,6 +230,7 @@ class Loader {
     }
     all = select_units(all, kept, unit_);
     report_.duplicates_removed = true;
+    if (std::ranges::count(removed, true)) chosen_by("remove_duplicates");
   }
 
   void count_duplicates(const Examples& rows) {
@@ -216,8 +239,10 @@ class Loader {
     const auto shown = std::min<int64_t>(kNotesOfAKind, report_.duplicates);
     std::partial_sort(again.begin(), again.begin() + shown, again.end());
     for (int64_t i = 0; i < shown; ++i)
-      report_.notes.push_back(
-          fmt::format("duplicate: {}: an earlier row has the same tokens", rows.source(again[static_cast<size_t>(i)])));
+      report_.notes.push_back(fmt::format(
+          "duplicate: {}: an earlier row has the same tokens; {}", rows.source(again[static_cast<size_t>(i)]),
+          spec_.remove_duplicates ? "the row is left out"
+                                  : "the row is kept (remove_duplicates leaves such rows out)"));
     if (report_.duplicates > shown)
       report_.notes.push_back(fmt::format("duplicate: {} more rows", report_.duplicates - shown));
   }
@@ -237,6 +262,20 @@ class Loader {
   DataReport& report_;
 };
 
+// Adds a note if held-out rows are also trained. Their loss does not tell how the model does on new rows.
+void note_shared_rows(const Datasets& data, int64_t unit, DataReport& report) {
+  const std::vector<UnitDigest> trained = digests_of(data.train, unit), held_out = digests_of(data.eval, unit);
+  const int64_t shared = std::ranges::count_if(held_out, [&](const UnitDigest& one) {
+    const auto found = std::ranges::lower_bound(trained, one.first, {}, &UnitDigest::first);
+    return found != trained.end() && found->first == one.first;
+  });
+  if (shared > 0)
+    report.notes.push_back(
+        fmt::format("held-out rows: {} of {} are also trained (same tokens and labels), so the evaluation looks better "
+                    "than it would on new rows",
+                    shared, held_out.size()));
+}
+
 // Takes units out of `train` and returns them. A val_size below 1 is the share of units to take; otherwise it is the
 // number of units to take. The seed chooses the units.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
@@ -254,7 +293,7 @@ Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit
   return apart;
 }
 
-// Counts the tokens of the rows that num_samples, remove_duplicates, mix_strategy and val_size have chosen.
+// Counts the tokens of the rows that were chosen (DataReport::chosen_by).
 void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   const auto count = static_cast<int64_t>(chosen.size());
   for (int64_t i = 0; i < count; ++i) {
@@ -263,9 +302,8 @@ void count_chosen(const Examples& chosen, int64_t unit, DataReport& report) {
   }
   if (count / unit != report.examples)
     report.notes.push_back(
-        fmt::format("rows: {} of {} examples were chosen by num_samples, remove_duplicates, mix_strategy or val_size; "
-                    "the token counts by role include all examples",
-                    count / unit, report.examples));
+        fmt::format("rows: {} of {} examples were chosen by {}; the token counts by role include all examples",
+                    count / unit, report.examples, fmt::join(report.chosen_by, " and ")));
 }
 
 }  // namespace
@@ -284,8 +322,10 @@ Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t
     count_chosen(data.eval, unit, data.eval_report);
   } else if (spec.val_size > 0) {
     data.eval = split_off(data.train, spec.val_size, spec.seed, unit);
+    data.report.chosen_by.push_back("val_size");
   }
   count_chosen(data.train, unit, data.report);
+  note_shared_rows(data, unit, data.report);
   if (spec.labels) {
     data.report.labels = format_classes(count_classes(data.train, *spec.labels), *spec.labels);
     if (!data.eval.empty())

@@ -18,9 +18,9 @@ namespace fettle {
 // What `fettle data` and `fettle train` report about the rows.
 struct DataReport {
   int64_t rows = 0;
-  int64_t examples = 0;  // a preference pair counts as one
-  // `tokens` and `trained_tokens` count only rows that num_samples, remove_duplicates, mix_strategy and val_size
-  // choose.
+  int64_t examples = 0;                // a preference pair counts as one
+  std::vector<std::string> chosen_by;  // keys that chose among the examples, such as num_samples and val_size
+  // `tokens` and `trained_tokens` count only the chosen rows.
   int64_t tokens = 0;
   int64_t trained_tokens = 0;  // for a classifier: the number of rows with a label
   std::map<std::string, int64_t> tokens_by_role;

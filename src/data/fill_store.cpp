@@ -18,8 +18,9 @@ class Filling {
 
   Tally run(const RowTokeniser& tokeniser) {
     const auto work = [&](Row& row, const std::string& where) { return tokeniser(row, source_, where); };
-    for_each_row(source_.files, spec_.max_samples.value_or(INT64_MAX), work,
-                 [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); });
+    for_each_row(
+        source_.files, spec_.max_samples.value_or(INT64_MAX), work,
+        [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); }, spec_.text_rows(source_));
     const ChatTemplate::Counts counts = tokeniser.counts();
     tally_.rewritten = counts.rewritten;
     tally_.prompt_thinks = counts.prompt_thinks;

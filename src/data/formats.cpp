@@ -1,7 +1,6 @@
 #include "data/formats.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "data/messages.h"
@@ -16,57 +15,15 @@ using nlohmann::ordered_json;
   throw BadRow(missing_column(row, column));
 }
 
-Sample sharegpt(const ordered_json& row, const DataSource& source, const std::string& column) {
-  const ordered_json* list = find_column(row, column);
-  if (!list || !list->is_array()) bad_row("'{}' must be an array of turns", column);
-  const std::string role_tag = source.tag("role_tag", "from"), content_tag = source.tag("content_tag", "value");
-  std::map<std::string, std::string> roles = {{source.tag("user_tag", "human"), "user"},
-                                              {source.tag("assistant_tag", "gpt"), "assistant"},
-                                              {source.tag("observation_tag", "observation"), "tool"},
-                                              {source.tag("function_tag", "function_call"), "function_call"},
-                                              {source.tag("system_tag", "system"), "system"}};
-  for (const auto& [tag, role] :
-       {std::pair{"user_tag", "user"}, {"assistant_tag", "assistant"}, {"observation_tag", "tool"}})
-    if (!source.tags.contains(tag)) roles.insert({role, role});
-  Sample sample{.format = "sharegpt"};
-  if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
-    sample.messages.push_back({.role = "system", .content = system});
-  for (const auto& turn : *list) {
-    if (!turn.is_object()) bad_row("a turn must be an object, but it is {}", turn.type_name());
-    const ordered_json* from = find_column(turn, role_tag);
-    if (!from || !from->is_string()) bad_row("a turn has no '{}': {}", role_tag, turn.dump().substr(0, 120));
-    const auto role = roles.find(from->get<std::string>());
-    if (role == roles.end()) {
-      std::string known;
-      for (const auto& item : roles) known += " " + item.first;
-      bad_row("the turn's '{}' is '{}'; use one of{}", role_tag, from->get<std::string>(), known);
-    }
-    if (!turn.contains(content_tag)) bad_row("a turn of '{}' has no '{}'", role->first, content_tag);
-    Message message{.role = role->second};
-    read_weight(turn, message);
-    read_content(turn, content_tag, source.tag("spans_tag", kSpansColumn), message);
-    if (message.role == "function_call") {
-      message.role = "assistant";
-      message.extra_json = tool_calls_json(message.content);
-      message.content.clear();
-    }
-    if (message.role == "system" && !sample.messages.empty() && sample.messages[0].role == "system" &&
-        sample.messages.size() == 1)
-      sample.messages.clear();  // a system turn takes precedence over the system column
-    sample.messages.push_back(std::move(message));
-  }
-  sample.tools_json = tools_of(row, source.column("tools", "tools"));
-  return sample;
-}
-
-Sample openai(const ordered_json& row, const DataSource& source, const std::string& column) {
-  Sample sample{.format = "openai"};
+// Reads a conversation in the column `column`. A system turn takes precedence over the system column.
+Sample conversation(const ordered_json& row, const DataSource& source, const std::string& column, bool sharegpt) {
+  Sample sample{.format = sharegpt ? "sharegpt" : "openai"};
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
-  sample.messages = openai_messages(*list, column);
+  sample.messages = read_messages(*list, column, message_names(source, sharegpt));
   const std::string system = text_column(row, source.column("system", "system"));
-  const bool has_own = !sample.messages.empty() &&  // a system turn takes precedence over the system column
-                       (sample.messages[0].role == "system" || sample.messages[0].role == "developer");
+  const bool has_own =
+      !sample.messages.empty() && (sample.messages[0].role == "system" || sample.messages[0].role == "developer");
   if (!system.empty() && !has_own)
     sample.messages.insert(sample.messages.begin(), {.role = "system", .content = system});
   sample.tools_json = tools_of(row, source.column("tools", "tools"));
@@ -80,6 +37,11 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   if (!prompt.empty() && !row.contains(prompt)) bad_column(row, prompt);
   if (response.empty() && !prompt.empty())  // the entry names only the column `prompt`, so the rows are texts
     return {.kind = Sample::Kind::kText, .text = text_column(row, prompt), .format = "text"};
+  if (response.empty())
+    bad_row(
+        "the entry names columns, but neither `prompt` and `response` nor `messages` is among them; name the columns "
+        "of "
+        "the rows, or set formatting: text for plain texts");
   Sample sample{.format = "alpaca"};
   if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
@@ -145,7 +107,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
     const ordered_json* value = find_column(row, column);
     if (!value && !train) bad_row("'{}' is null", column);
     if (value && value->is_array()) {
-      for (Message& message : openai_messages(*value, column)) {
+      for (Message& message : read_messages(*value, column, message_names({}, false))) {
         message.of_prompt = message.train && !train;
         message.train = message.train && train;
         sample.messages.push_back(std::move(message));
@@ -208,17 +170,16 @@ Sample tokens(const ordered_json& row) {
 }
 
 Sample turns_of(const ordered_json& row, const DataSource& source) {
-  if (source.formatting == "sharegpt") return sharegpt(row, source, source.column("messages", "conversations"));
-  if (source.formatting == "openai") return openai(row, source, source.column("messages", "messages"));
-  if (has_column(row, "messages")) return openai(row, source, "messages");
-  const char* column = has_column(row, "conversations") ? "conversations" : "conversation";
-  const ordered_json& list = row[column];
-  const auto first_has = [&](const char* name) {
-    return list.is_array() && !list.empty() && list[0].is_object() && list[0].contains(name);
+  const std::string column = turns_column(row, source);
+  if (!source.formatting.empty()) return conversation(row, source, column, source.formatting == "sharegpt");
+  const ordered_json* list = find_column(row, column);
+  if (!list) bad_column(row, column);
+  const auto first_has = [&](const std::string& name) {
+    return list->is_array() && !list->empty() && (*list)[0].is_object() && (*list)[0].contains(name);
   };
-  if (first_has("human") && first_has("assistant")) return pairs(row, list);
-  const bool roles = first_has("role");
-  return roles ? openai(row, source, column) : sharegpt(row, source, column);
+  if (first_has("human") && first_has("assistant")) return pairs(row, *list);
+  const bool openai = first_has("role") || (column == "messages" && !first_has("from"));
+  return conversation(row, source, column, !openai);
 }
 
 Sample read_any(const ordered_json& value, const DataSource& source) {
@@ -265,10 +226,18 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
 
 }  // namespace
 
+std::string turns_column(const ordered_json& row, const DataSource& source) {
+  if (source.formatting == "sharegpt") return source.column("messages", "conversations");
+  if (source.formatting == "openai") return source.column("messages", "messages");
+  if (!source.formatting.empty()) return "";
+  if (const std::string named = source.column("messages"); !named.empty()) return named;
+  for (const char* column : {"messages", "conversations", "conversation"})
+    if (has_column(row, column)) return column;
+  return "";
+}
+
 bool is_conversation(const ordered_json& row, const DataSource& source) {
-  if (source.formatting == "sharegpt" || source.formatting == "openai") return true;
-  return source.formatting.empty() &&
-         (has_column(row, "messages") || has_column(row, "conversations") || has_column(row, "conversation"));
+  return !turns_column(row, source).empty();
 }
 
 Sample read_turns(const ordered_json& row, const DataSource& source) {

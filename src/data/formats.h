@@ -45,6 +45,10 @@ std::string read_variables(const nlohmann::ordered_json& row);
 // Returns a plain sample as kPrompted.
 Sample without_template(Sample plain);
 
+// Returns the column with the turns of a conversation: the column that the source names, or else the usual one of the
+// source's format. If the source sets no format, returns the first usual column that the row has. Returns "" if the row
+// is not a conversation.
+std::string turns_column(const nlohmann::ordered_json& row, const DataSource& source);
 // Returns whether the row is a conversation. The source's format decides. If the source sets none, the row's columns
 // decide.
 bool is_conversation(const nlohmann::ordered_json& row, const DataSource& source);

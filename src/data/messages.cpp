@@ -124,10 +124,10 @@ std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::s
 
 // Moves thoughts and tool calls from typed parts of the content (LLaMA-Factory v1) to fields of the message. Returns
 // the new message.
-ordered_json without_typed_parts(const ordered_json& value) {
-  if (!value.contains("content") || !value["content"].is_array()) return value;
+ordered_json without_typed_parts(const ordered_json& value, const std::string& content) {
+  if (!value.contains(content) || !value[content].is_array()) return value;
   ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();
-  for (const auto& part : value["content"]) {
+  for (const auto& part : value[content]) {
     const std::string type =
         part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "";
     if (type == "reasoning" && part.contains("value")) {
@@ -139,59 +139,31 @@ ordered_json without_typed_parts(const ordered_json& value) {
       texts.push_back(part);
     }
   }
-  if (texts.size() == value["content"].size()) return value;
-  out["content"] = texts;
+  if (texts.size() == value[content].size()) return value;
+  out[content] = texts;
   if (!calls.empty()) out["tool_calls"] = calls;
   return out;
 }
 
-Message openai_message(const ordered_json& given) {
-  if (!given.is_object()) bad_row("a message must be an object, but it is {}", given.type_name());
-  const ordered_json value = without_typed_parts(given);
-  const ordered_json* role = find_column(value, "role");
-  if (!role || !role->is_string()) bad_row("a message has no 'role': {}", value.dump().substr(0, 120));
-  Message message{.role = role->get<std::string>()};
-  static const std::vector<std::string> kRoles = {"system", "developer", "user",   "assistant",
-                                                  "tool",   "function",  "ipython"};
-  if (std::find(kRoles.begin(), kRoles.end(), message.role) == kRoles.end())
-    bad_row("the role '{}' is not known; use one of {}", message.role, fmt::join(kRoles, " "));
-  read_content(value, "content", kSpansColumn, message);
-  message.no_content = !has_column(value, "content");
-  read_weight(value, message);
-  ordered_json extra = ordered_json::object();
-  for (const auto& [key, field] : value.items())
-    if (key != "role" && key != "content" && key != kSpansColumn && !field.is_null() &&
-        std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
-      extra[key] = field;
-  check_tool_calls(extra);
-  if (extra.contains("tool_calls") && extra["tool_calls"].empty()) extra.erase("tool_calls");
-  if (!extra.empty()) message.extra_json = extra.dump();
-  if (!value.contains("content") && !extra.contains("tool_calls"))
-    bad_row("a message of role '{}' has no 'content'", message.role);
-  return message;
+// Reads the content of a message, and the spans of the content that are trained. Spans in the field `names.spans` take
+// precedence over spans of the content's parts.
+void read_content(const ordered_json& message, const MessageNames& names, Message& out) {
+  const ordered_json* content = find_column(message, names.content);
+  out.no_content = !content;
+  if (content) out.content = content_of(*content, names.content, &out.spans);
+  if (auto spans = trained_spans(message, names.spans, out.content); !spans.empty()) out.spans = std::move(spans);
 }
 
-}  // namespace
-
-std::vector<Message> openai_messages(const ordered_json& list, const std::string& column) {
-  if (!list.is_array()) bad_row("'{}' must be an array of messages, but it is {}", column, list.type_name());
-  std::vector<Message> out;
-  for (const auto& message : list) out.push_back(openai_message(message));
-  return out;
-}
-
-void read_content(const ordered_json& message, const std::string& column, const std::string& spans_column,
-                  Message& out) {
-  if (const ordered_json* content = find_column(message, column))
-    out.content = content_of(*content, column, &out.spans);
-  if (auto spans = trained_spans(message, spans_column, out.content); !spans.empty()) out.spans = std::move(spans);
-}
-
-void read_weight(const ordered_json& message, Message& out) {
+// Reads the fields that say whether a message is trained, or which weight its tokens have, into out.train and
+// out.weight. If a message has several of them (ms-swift's `loss` and `loss_scale`), multiplies the factors. Without
+// any of them and without spans, the message is trained unless `only_marked` is true.
+void read_weight(const ordered_json& message, bool only_marked, Message& out) {
   constexpr double kLargest = 1000;
+  bool marked = !out.spans.empty();
   for (const char* name : kTrainedFields) {
     const ordered_json* field = find_column(message, name);
     if (!field) continue;
+    marked = true;
     const bool flag = name == std::string_view("train") || name == std::string_view("training");
     if (!field->is_boolean() && (flag || !field->is_number()))
       bad_row("'{}' of a message must be {}, but it is {}", name, flag ? "true or false" : "a number, true or false",
@@ -201,8 +173,80 @@ void read_weight(const ordered_json& message, Message& out) {
       bad_row("'{}' of a message must be from 0 to {}, but it is {}", name, kLargest, field->dump());
     out.weight *= factor;
   }
-  out.train = out.weight > 0;
+  out.train = out.weight > 0 && (marked || !only_marked);
   if (!out.train) out.weight = 1;
+}
+
+// Returns the fields of a message that only the chat template reads, such as tool_calls and reasoning_content.
+ordered_json other_fields(const ordered_json& message, const MessageNames& names) {
+  ordered_json out = ordered_json::object();
+  for (const auto& [key, field] : message.items())
+    if (key != names.role && key != names.content && key != names.spans && key != "role" && key != "content" &&
+        !field.is_null() &&
+        std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
+      out[key] = field;
+  check_tool_calls(out);
+  if (out.contains("tool_calls") && out["tool_calls"].empty()) out.erase("tool_calls");
+  return out;
+}
+
+Message read_message(const ordered_json& given, const MessageNames& names) {
+  if (!given.is_object()) bad_row("a message must be an object, but it is {}", given.type_name());
+  const ordered_json value = without_typed_parts(given, names.content);
+  const ordered_json* name = find_column(value, names.role);
+  if (!name || !name->is_string()) bad_row("a message has no '{}': {}", names.role, value.dump().substr(0, 120));
+  const auto role = names.roles.find(name->get<std::string>());
+  if (role == names.roles.end()) {
+    std::string known;
+    for (const auto& item : names.roles) known += " " + item.first;
+    bad_row("the role '{}' is not known; use one of{}", name->get<std::string>(), known);
+  }
+  Message message{.role = role->second};
+  read_content(value, names, message);
+  read_weight(value, names.only_marked, message);
+  ordered_json extra = other_fields(value, names);
+  if (!value.contains(names.content) && !extra.contains("tool_calls"))
+    bad_row("a message of role '{}' has no '{}'", role->first, names.content);
+  if (message.role == "function_call") {
+    message.role = "assistant";
+    extra["tool_calls"] = ordered_json::parse(tool_calls_json(message.content))["tool_calls"];
+    message.content.clear();
+  }
+  if (!extra.empty()) message.extra_json = extra.dump();
+  return message;
+}
+
+}  // namespace
+
+MessageNames message_names(const DataSource& source, bool sharegpt) {
+  MessageNames names{.role = source.tag("role_tag", sharegpt ? "from" : "role"),
+                     .content = source.tag("content_tag", sharegpt ? "value" : "content"),
+                     .spans = source.tag("spans_tag", kSpansColumn),
+                     .only_marked = source.only_marked};
+  const auto add = [&](const char* tag, const char* role, const char* of_sharegpt) {
+    const auto [first, last] = source.tags.equal_range(tag);
+    for (auto name = first; name != last; ++name) names.roles.emplace(name->second, role);
+    const std::string usual = sharegpt ? of_sharegpt : role;
+    if (first == last) names.roles.emplace(usual, role);
+    return first == last ? usual : first->second;
+  };
+  names.user = add("user_tag", "user", "human");
+  names.assistant = add("assistant_tag", "assistant", "gpt");
+  add("observation_tag", "tool", "observation");
+  add("function_tag", "function_call", "function_call");
+  add("system_tag", "system", "system");
+  for (const auto& [tag, role] :
+       {std::pair{"user_tag", "user"}, {"assistant_tag", "assistant"}, {"observation_tag", "tool"}})
+    if (!source.tags.contains(tag)) names.roles.emplace(role, role);
+  for (const char* role : {"developer", "function", "ipython"}) names.roles.emplace(role, role);
+  return names;
+}
+
+std::vector<Message> read_messages(const ordered_json& list, const std::string& column, const MessageNames& names) {
+  if (!list.is_array()) bad_row("'{}' must be an array of messages, but it is {}", column, list.type_name());
+  std::vector<Message> out;
+  for (const auto& message : list) out.push_back(read_message(message, names));
+  return out;
 }
 
 std::string tools_of(const ordered_json& row, const std::string& column) {

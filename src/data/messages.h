@@ -2,30 +2,37 @@
 // formats.cpp uses them for all formats of conversations.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "data/chat/chat.h"
+#include "data/read/dataset_info.h"
 
 namespace fettle {
 
 // Axolotl's field of a message that has the spans of the content, and whether they are trained.
 inline constexpr const char* kSpansColumn = "train_detail";
 
+// The names that the rows use for the fields and the roles of a message.
+struct MessageNames {
+  std::string role, content, spans;  // the fields
+  std::map<std::string, std::string>
+      roles;                    // by name in the rows: the role. "function_call": the content has the calls
+  std::string user, assistant;  // the first names of these two roles
+  bool only_marked = false;     // a message is trained only if it says so (DataSource::only_marked)
+};
+// Returns the names of a data set. The entry's tags take precedence. The others are OpenAI's (role and content; user,
+// assistant, tool, ...), or, if `sharegpt` is true, ShareGPT's (from and value; human, gpt, observation, ...).
+MessageNames message_names(const DataSource& source, bool sharegpt);
+
 // All functions below throw BadRow for values that they cannot use.
 
-// Reads a list of messages in OpenAI's form. Also reads the fields of Axolotl, ms-swift and LLaMA-Factory v1. `column`
-// names the list in messages of errors.
-std::vector<Message> openai_messages(const nlohmann::ordered_json& list, const std::string& column);
-
-// Reads the content of a message or turn, and the spans of the content that are trained. Spans in the column
-// `spans_column` take precedence over spans of the content's parts.
-void read_content(const nlohmann::ordered_json& message, const std::string& column, const std::string& spans_column,
-                  Message& out);
-// Reads the fields that say whether a message is trained, or which weight its tokens have, into out.train and
-// out.weight. If a message has several of them (ms-swift's `loss` and `loss_scale`), multiplies the factors.
-void read_weight(const nlohmann::ordered_json& message, Message& out);
+// Reads a list of messages. Also reads the fields of Axolotl, ms-swift and LLaMA-Factory v1. `column` names the list in
+// messages of errors.
+std::vector<Message> read_messages(const nlohmann::ordered_json& list, const std::string& column,
+                                   const MessageNames& names);
 
 // Returns the tools in `column` as JSON text; "" when there are none. The column has an array, or the JSON text of an
 // array.

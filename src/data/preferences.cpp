@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/messages.h"
 
 namespace fettle {
 namespace {
@@ -29,10 +30,8 @@ bool ends_with_reply(const ordered_json& turns) {
 
 // Returns the column that has the prompt as a list of turns; "" when there is none. A conversation of other things than
 // turns, such as Capybara's pairs of input and output, does not count if the replies are whole conversations.
-std::string turns_column(const ordered_json& row, const DataSource& source, const ordered_json& reply) {
-  if (source.formatting == "sharegpt") return source.column("messages", "conversations");
-  if (source.formatting == "openai") return source.column("messages", "messages");
-  if (source.formatting == "alpaca") return "";
+std::string prompt_column(const ordered_json& row, const DataSource& source, const ordered_json& reply) {
+  if (!source.formatting.empty() || source.columns.contains("messages")) return turns_column(row, source);
   for (const char* column : {"messages", "conversations", "conversation"}) {
     if (!has_column(row, column)) continue;
     const ordered_json& turns = row[column];
@@ -44,8 +43,14 @@ std::string turns_column(const ordered_json& row, const DataSource& source, cons
 
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
-  if (turns.is_string() && source.formatting == "openai")  // Axolotl: the text of a single user turn
-    turns = ordered_json::array({{{"role", "user"}, {"content", turns}}});
+  const bool openai = source.formatting == "openai" ||
+                      (source.formatting.empty() && !turns.empty() && turns.is_array() && turns[0].contains("role"));
+  const MessageNames names = message_names(source, !openai);
+  const auto turn = [&](const std::string& role, const ordered_json& text) {
+    return ordered_json{{names.role, role}, {names.content, text}};
+  };
+  if (turns.is_string() && !source.formatting.empty())  // Axolotl: the text of a single user turn
+    turns = ordered_json::array({turn(names.user, turns)});
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {
     // A reply with the same first turn is the whole conversation. `turns` may then be a copy of the other reply, as in
@@ -56,15 +61,8 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
           "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one "
           "of the two");
     turns.insert(turns.end(), reply.begin(), reply.end());
-  } else if (reply.is_string()) {
-    const bool roles = source.formatting == "openai" || (!turns.empty() && turns[0].contains("role"));
-    if (roles)
-      turns.push_back({{"role", "assistant"}, {"content", reply}});
-    else
-      turns.push_back({{source.tag("role_tag", "from"), source.tag("assistant_tag", "gpt")},
-                       {source.tag("content_tag", "value"), reply}});
   } else {
-    turns.push_back(reply);
+    turns.push_back(reply.is_string() ? turn(names.assistant, reply) : reply);
   }
   return turns;
 }
@@ -102,7 +100,7 @@ ordered_json turns_of_text(const std::string& text) {
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
   if (!has_column(row, column)) throw BadRow(missing_column(row, column));
   const ordered_json& reply = row[column];
-  if (const std::string turns = turns_column(row, source, reply); !turns.empty()) {
+  if (const std::string turns = prompt_column(row, source, reply); !turns.empty()) {
     if (!has_column(row, turns)) throw BadRow(missing_column(row, turns));
     ordered_json one = row;
     one[turns] = with_reply(row[turns], reply, source);

@@ -183,9 +183,10 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
         column.empty()
             ? "the row has no label; name the column label, labels, class, category or score, or set columns.label in "
               "dataset_info.json to your column"
-            : fmt::format(
-                  "the row has no label: '{}' is {}", column,
-                  row.value[column].is_string() && row.value[column] != "-100" ? "empty" : row.value[column].dump()));
+            : fmt::format("the row has no label: '{}' is {}", column,
+                          row.value[column].is_string() && is_blank(row.value[column].get_ref<const std::string&>())
+                              ? "empty"
+                              : row.value[column].dump()));
   }
   int64_t whole = 0;
   if (texts.messages.empty()) {

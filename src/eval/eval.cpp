@@ -136,7 +136,7 @@ EvalSet named_set(const Request& request, const std::string& name, const std::st
   const DataSource source = find_source(name, data.dataset_dir, data.hub);
   const Task task = task_of(wanted, source, request);
   if (task == Task::kRows) return set_of(read_named_set(data, name, text.tokenizer(), text.vocab_size));
-  EvalSet set{.name = name, .task = task};
+  EvalSet set{.name = source.name, .task = task};
   if (task == Task::kGeneration)
     set.prompts = read_prompts(data, source);
   else
@@ -155,7 +155,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
   std::vector<EvalSet> sets;
   if (data.eval_sets.empty()) {
     info("eval_dataset is not given, so eval measures {} of dataset ({})",
-         data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(data.sets, ", "));
+         data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(set_titles(data.sets), ", "));
     sets.push_back(set_of(read_own_set(data, text.tokenizer(), text.vocab_size)));
   }
   for (size_t i = 0; i < data.eval_sets.size(); ++i)

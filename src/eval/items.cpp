@@ -115,7 +115,7 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
     std::vector<std::string> headless;
     bool first = true;
     if (left <= 0) break;
-    read_rows(file, [&](Row row) {
+    const auto take_row = [&](Row row) {
       row.parse();
       const std::string where = fmt::format("{}:{}", file.string(), row.line);
       if (!row.bad.empty()) return one(where, [&] { throw BadRow(row.bad); });
@@ -128,7 +128,8 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
       std::vector<std::string> values;
       for (const auto& item : row.value.items()) values.push_back(text_of(item.value(), "a field"));
       return one(where, [&] { take(named(values), where); });
-    });
+    };
+    read_rows(file, take_row, data.text_rows(source));
   }
 }
 

@@ -10,7 +10,8 @@ RowSet read_own_set(DataSpec spec, const Tokenizer& tokenizer, int64_t vocab_siz
   spec.eval_sets.clear();
   spec.labels_optional = true;
   const Datasets data = load_datasets(spec, tokenizer, vocab_size);
-  return {fmt::format("{}", fmt::join(spec.sets, ", ")), data.eval.empty() ? data.train : data.eval, data.report.notes};
+  return {fmt::format("{}", fmt::join(set_titles(spec.sets), ", ")), data.eval.empty() ? data.train : data.eval,
+          data.report.notes};
 }
 
 RowSet read_named_set(DataSpec spec, const std::string& name, const Tokenizer& tokenizer, int64_t vocab_size) {

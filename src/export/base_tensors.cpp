@@ -31,6 +31,7 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
       if (is_quantised(param, *format, model.config.quantisation || model.config.mxfp4))
         for (int64_t i = 0; i < param.stored_count(); ++i) {
           const std::string name = param.stored_name(i);
+          if (any_names(model.config.in_floats, module_of(name))) continue;
           quantised[name] = &param;
           if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
         }

@@ -58,7 +58,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
     const DataSource source = find_source(name, data.dataset_dir, data.hub);
     for (const std::filesystem::path& file : source.files) {
       if (!wanted()) break;
-      read_rows(file, [&](Row row) {
+      const auto take = [&](Row row) {
         const std::string where = fmt::format("{}:{}", file.string(), row.line);
         row.parse();
         try {
@@ -73,7 +73,8 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
         }
         session.check_prompt(asked.back().ids, where);
         return wanted();
-      });
+      };
+      read_rows(file, take, data.text_rows(source));
     }
   }
   return asked;

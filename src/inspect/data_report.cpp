@@ -130,7 +130,7 @@ std::string format_data_report(const DataReading& reading) {
   const Counted batches(reading);
   std::string out;
   auto line = [&](std::string_view name, const std::string& text) { out += fmt::format("{:<12}{}\n", name, text); };
-  line("rows", fmt::format("{} of {}", with_commas(report.rows), fmt::join(spec.sets, ", ")));
+  line("rows", fmt::format("{} of {}", with_commas(report.rows), fmt::join(set_titles(spec.sets), ", ")));
   const int64_t together = row_reader(spec.rows).examples_per_row;
   const auto number = [&](const Examples& part) { return with_commas(static_cast<int64_t>(part.size()) / together); };
   std::string examples = fmt::format("{} {}to train", number(data.train), together == 2 ? "pairs " : "");

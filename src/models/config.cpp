@@ -175,6 +175,7 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   config.bos_token_id = id("bos_token_id");
   config.pad_token_id = id("pad_token_id");
   config.quantisation = stored_quantisation(*json_, file_);
+  if (config.quantisation) config.in_floats = modules_in_floats(*json_, file_);
   config.mxfp4 = stores_mxfp4(*json_);
   config.groups = stored_groups(*json_, file_);
   config.float8 = stored_float8(*json_, file_);

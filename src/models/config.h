@@ -15,6 +15,7 @@
 #include "models/float8_storage.h"
 #include "models/group_storage.h"
 #include "models/layer_set.h"
+#include "models/module_rules.h"
 #include "models/quantisation.h"
 
 namespace fettle {
@@ -287,6 +288,7 @@ struct ModelConfig {
   std::vector<int64_t> window;
   DType dtype = DType::kF32;                 // dtype of the checkpoint's weights (before quantisation)
   std::optional<Quantisation> quantisation;  // how the checkpoint stores the linear layers (bitsandbytes)
+  std::vector<ModuleRule> in_floats;         // the modules that `quantisation` leaves out (llm_int8_skip_modules)
   bool mxfp4 = false;                        // the checkpoint stores the experts in MXFP4
   std::optional<GroupStorage> groups;        // how the checkpoint stores linear layers as integers with scales
   std::optional<Float8Storage> float8;       // how the checkpoint stores linear layers in 8-bit floats

@@ -17,9 +17,7 @@ Quantisation Float8Storage::format() const {
 }
 
 std::vector<int64_t> Float8Storage::covered_layers(const Param& param) const {
-  return layers_of_modules(param, [this](const std::string& module) {
-    return std::ranges::none_of(excluded, [&](const ModuleRule& rule) { return rule.names(module); });
-  });
+  return layers_of_modules(param, [this](const std::string& module) { return !any_names(excluded, module); });
 }
 
 std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const std::string& file) {

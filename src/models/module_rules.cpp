@@ -32,6 +32,10 @@ bool ModuleRule::names(const std::string& module) const {
   });
 }
 
+bool any_names(const std::vector<ModuleRule>& rules, const std::string& module) {
+  return std::ranges::any_of(rules, [&](const ModuleRule& rule) { return rule.names(module); });
+}
+
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert) {
   const size_t dot = tensor.rfind('.');
   if (dot == std::string::npos) return {};

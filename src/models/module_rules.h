@@ -34,6 +34,9 @@ ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const s
 // "experts.{}.up_proj" for "experts.gate_up_proj". Returns an empty list for any other name.
 std::vector<std::string> expert_modules(const std::string& tensor, int64_t expert);
 
+// Returns whether one of the rules names the module.
+bool any_names(const std::vector<ModuleRule>& rules, const std::string& module);
+
 // Returns the layers in which covers(module) is true for all modules of the weight. If one tensor has the weights of
 // all experts, its modules are those that expert_modules() returns for each expert.
 std::vector<int64_t> layers_of_modules(const Param& param, const std::function<bool(const std::string&)>& covers);

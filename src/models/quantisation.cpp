@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -67,6 +68,17 @@ std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, co
     throw UserError("{}: bnb_4bit_quant_storage '{}' is not supported; wanted uint8", file, storage);
   return Quantisation{type == "nf4" ? Quantisation::Type::kNf4 : Quantisation::Type::kFp4,
                       flag("bnb_4bit_use_double_quant")};
+}
+
+std::vector<ModuleRule> modules_in_floats(const nlohmann::json& config, const std::string& file) {
+  const nlohmann::json names = config.at("quantization_config").value("llm_int8_skip_modules", nlohmann::json());
+  std::vector<ModuleRule> out;
+  if (names.is_null()) return out;
+  if (!names.is_array() || !std::ranges::all_of(names, [](const auto& name) { return name.is_string(); }))
+    throw UserError("{}: llm_int8_skip_modules is {} in quantization_config, wanted a list of names", file,
+                    names.dump());
+  for (const nlohmann::json& name : names) out.push_back(module_rule(name, ModuleRule::Match::kPart, file));
+  return out;
 }
 
 }  // namespace fettle

@@ -20,8 +20,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/arrays/shape.h"
+#include "models/module_rules.h"
 
 namespace fettle {
 
@@ -54,5 +56,8 @@ bool stores_mxfp4(const nlohmann::json& config);
 // absent, or states MXFP4, groups (group_storage.h) or 8-bit floats (float8_storage.h). Throws UserError for other
 // formats.
 std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
+// Returns the modules that bitsandbytes leaves in floats (llm_int8_skip_modules in 'quantization_config'). Throws
+// UserError when the key is not a list of names.
+std::vector<ModuleRule> modules_in_floats(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

@@ -44,6 +44,7 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .hub = hub_settings(recipe),
           .max_samples = recipe.max_samples,
           .on_bad_row = recipe.on_bad_row == "skip" ? OnBadRow::kSkip : OnBadRow::kError,
+          .sample_by = text_rows_named(recipe.sample_by).value_or(TextRows::kLine),
           .template_name = recipe.template_name,
           .eos_token = recipe.eos_token,
           .tool_format = recipe.tool_format,

@@ -44,8 +44,11 @@ std::optional<Quantisation> stored_format(const ModelConfig& config) {
   return config.float8 && config.float8->uniform ? std::optional(config.float8->format()) : std::nullopt;
 }
 
-// Returns the layers in which the checkpoint stores this weight in the format that stored_format() returns.
+// Returns the layers in which the checkpoint stores this weight in bitsandbytes' format, or else in the format that
+// stored_format() returns.
 std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& param) {
+  if (config.quantisation)
+    return layers_of_modules(param, [&](const std::string& module) { return !any_names(config.in_floats, module); });
   return config.groups ? config.groups->covered_layers(param) : config.float8->covered_layers(param);
 }
 
@@ -75,13 +78,16 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 }
 
 void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file) {
-  const std::optional<Quantisation> format = kept_on_device(run, recipe, purpose);
+  // A checkpoint of bitsandbytes keeps its format in every run. Other formats may be replaced during loading.
+  const bool fixed = run.model.config.quantisation && !run.model.config.in_floats.empty();
+  const std::optional<Quantisation> format =
+      fixed ? run.model.config.quantisation : kept_on_device(run, recipe, purpose);
   if (!format) return;
   std::vector<Param> params;
   std::vector<std::string> divided, whole;
   for (const Param& param : run.model.params) {
     params.push_back(param);
-    if (!kept_format(run.model, param, *format)) continue;
+    if (fixed ? !is_quantised(param, *format, true) : !kept_format(run.model, param, *format)) continue;
     const std::vector<int64_t> covered = covered_layers(run.model.config, param);
     if (covered.empty() || covered == param.layers.numbers) continue;
     const bool stays = recipe.offload_param || (run.lora && !run.lora->layers.empty()) ||
@@ -96,6 +102,12 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
     std::erase_if(rest.layers.numbers, is_covered);
     params.push_back(std::move(rest));
   }
+  if (!whole.empty() && fixed)
+    throw UserError(
+        "{}: quantization_config leaves out {}, so the weights of these layers differ in kind. Fettle does not support "
+        "this together with layers_to_transform and offload_param; remove the key, or use the original weights with "
+        "quantization_bit",
+        file, fmt::join(whole, ", "));
   if (!whole.empty())
     warn(
         "{}: quantization_config leaves out {}. Because of layers_to_transform, offload_param or target_parameters, "
@@ -138,7 +150,9 @@ void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std:
       kept.insert(kept.end(), run.quantised.back().parts.begin(), run.quantised.back().parts.end());
       continue;
     }
-    if (!experts && (!found || !is_quantised(param, *found, stored || run.model.config.mxfp4))) {
+    const bool in_floats =
+        stored && is_quantised(param, *found, true) && covered_layers(run.model.config, param).empty();
+    if (!experts && (in_floats || !found || !is_quantised(param, *found, stored || run.model.config.mxfp4))) {
       kept.push_back(param);
       continue;
     }
@@ -149,7 +163,7 @@ void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std:
   run.frozen = std::move(kept);
   if (stored)
     for (const Param& param : run.trained)
-      if (is_quantised(param, *found, true))
+      if (is_quantised(param, *found, true) && !covered_layers(run.model.config, param).empty())
         throw UserError(
             "{}: additional_target names {}, but the checkpoint stores this weight as {}, so it cannot be trained; "
             "remove the name from additional_target",

@@ -122,6 +122,27 @@ TEST_F(RecipeShape, ArgumentsOfSchedules) {
   read(start + "lr_scheduler_kwargs: ''\n");
 }
 
+TEST_F(RecipeShape, KeysOfPeftAndUnsloth) {
+  const Recipe recipe =
+      read("model_name_or_path: m\nr: 16\nrandom_state: 7\nbias: none\nloftq_config:\nmodel_name: bot\n");
+  EXPECT_EQ(recipe.lora_rank, 16);
+  EXPECT_EQ(recipe.seed, 7);
+  EXPECT_NE(refusal("model_name_or_path: m\nbias: all\n").find("bias is not available"), std::string::npos);
+  EXPECT_NE(refusal("stage: sft\nmodel_name: m\n")
+                .find("recipe.yaml:2: model_name has no effect here, and "
+                      "model_name_or_path is missing; did you mean"),
+            std::string::npos)
+      << refusal("stage: sft\nmodel_name: m\n");
+}
+
+TEST_F(RecipeShape, NamesOfLabelsAsAMap) {
+  const std::string start = "model_name_or_path: m\nstage: cls\n";
+  EXPECT_EQ(read(start + "id2label: {1: plain, 0: sky}\n").id2label, (std::vector<std::string>{"sky", "plain"}));
+  EXPECT_NE(refusal(start + "id2label: {1: plain, 2: sky}\n")
+                .find("found a map with the key '2', wanted a list, or a map with the keys 0 to 1"),
+            std::string::npos);
+}
+
 TEST_F(RecipeShape, KeysThatOverruleOthersInLlamaFactory) {
   const std::string start = "model_name_or_path: m\ndataset: r\ntemplate: llama3\n";
   EXPECT_TRUE(read(start + "packing: false\nneat_packing: true\n").packing);

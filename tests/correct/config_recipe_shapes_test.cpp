@@ -207,7 +207,9 @@ TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
                            "eot_tokens: [<end_of_turn>]\nspecial_tokens: {eos_token: </s>}\nsaves_per_epoch: 2\n");
   EXPECT_EQ(lora.finetuning_type, "lora");
   EXPECT_EQ(lora.quantization_bit, 4);
-  EXPECT_EQ(lora.dataset[0], "maker/rows") << "the columns are detected";
+  EXPECT_EQ(lora.dataset[0], R"({"hf_hub_url":"maker/rows","formatting":"sharegpt","columns":{"messages":)"
+                             R"("conversations"},"tags":{"role_tag":"from","content_tag":"value"}})")
+      << "usual names are kept too, because a row may have several lists";
   EXPECT_EQ(lora.template_name, "") << "the family's own";
   EXPECT_EQ(lora.eos_token, "</s>");
   EXPECT_NEAR(lora.save_steps, 0.25, 1e-9);
@@ -245,25 +247,28 @@ TEST_F(RecipeShape, AxolotlsCustomPromptsAndTexts) {
 
 TEST_F(RecipeShape, AxolotlsPreferencePairs) {
   const std::string chat = "  type: chat_template.default\n";
+  const std::string names = R"("tags":{"role_tag":"role","content_tag":"content"}})";
   EXPECT_EQ(read(with_set(chat + "  field_messages: conversation\n  field_chosen: chosen\n  field_rejected: rejected\n"
                                  "  message_property_mappings: {role: role, content: content}\n"
                                  "  roles: {system: [system], user: [user], assistant: [assistant]}\n") +
                  "rl: dpo\n")
                 .dataset[0],
-            "r.jsonl");
+            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"conversation"},)" + names);
   EXPECT_EQ(
       read(with_set(chat + "  field_messages: talk\n  field_chosen: good\n  field_rejected: poor\n") + "rl: dpo\n")
           .dataset[0],
-      R"({"hf_hub_url":"r.jsonl","ranking":true,"formatting":"openai","columns":)"
-      R"({"chosen":"good","rejected":"poor","messages":"talk"}})");
+      R"({"hf_hub_url":"r.jsonl","ranking":true,"formatting":"sharegpt","columns":)"
+      R"({"chosen":"good","rejected":"poor","messages":"talk"},)" +
+          names);
   EXPECT_EQ(read(with_set("  type: chat_template.argilla_chat\n  field_chosen: good\n") + "rl: dpo\n").dataset[0],
             R"({"hf_hub_url":"r.jsonl","ranking":true,"columns":{"chosen":"good"}})");
   EXPECT_EQ(read(with_set(chat + "  roles: {user: [me], assistant: [bot]}\n") + "rl: dpo\n").dataset[0],
             R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
             R"({"role_tag":"role","content_tag":"content","user_tag":"me","assistant_tag":"bot"}})");
-  EXPECT_EQ(read(with_set(chat + "  roles: {user: [user, human], assistant: [bot]}\n") + "rl: dpo\n").dataset[0],
-            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
-            R"({"role_tag":"role","content_tag":"content","assistant_tag":"bot"}})");
+  EXPECT_EQ(
+      read(with_set(chat + "  roles: {user: [user, human], assistant: [assistant, bot]}\n") + "rl: dpo\n").dataset[0],
+      R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
+      R"({"role_tag":"role","content_tag":"content","assistant_tag":["assistant","bot"]}})");
 }
 
 TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {
@@ -276,6 +281,12 @@ TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {
     EXPECT_EQ(read(with_set(chat + neutral)).dataset[0], "r.jsonl") << neutral;
   EXPECT_EQ(read(with_set(chat + "  drop_system_message: true\n")).dataset[0],
             R"({"hf_hub_url":"r.jsonl","drop_system":true})");
+  EXPECT_EQ(read(with_set(chat + "  roles_to_train: []\n  message_field_training: train\n")).dataset[0],
+            R"({"hf_hub_url":"r.jsonl","only_marked":true})");
+  EXPECT_EQ(
+      read(with_set(chat + "  field_tools: functions\n  revision: v2\n")).dataset[0],
+      R"({"hf_hub_url":"r.jsonl@v2","formatting":"sharegpt","columns":{"messages":"messages","tools":"functions"},)"
+      R"("tags":{"role_tag":"role","content_tag":"content"}})");
   const std::pair<std::string, std::string> cases[] = {
       {"  roles_to_train: [user, assistant]\n", "roles_to_train: only the assistant's turns"},
       {"  roles_to_train: []\n", "roles_to_train: only the assistant's turns"},
@@ -284,12 +295,26 @@ TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {
       {"  field_thinking: thought\n", "field_thinking is thought, but template_thinking_key is reasoning_content"},
       {"  message_property_mappings: {role: from, content: value, tool_calls: calls}\n",
        "message_property_mappings.tool_calls: only role and content"},
-      {"  field_messages: talk\n  message_property_mappings: {role: who, content: what}\n"
-       "  roles: {user: [me, you], assistant: [bot]}\n",
-       "roles.user: found 2 names (me, you), but a role can have only one"},
   };
   for (const auto& [line, said] : cases)
     EXPECT_NE(refusal(with_set(chat + line)).find(said), std::string::npos) << line;
+}
+
+TEST_F(RecipeShape, KeysOfAxolotlThatChangeNoResult) {
+  const Recipe recipe = read(with_set("  type: chat_template\n") +
+                             "flex_attention: true\nbatch_flattening: true\ngc_steps: 10\nlora_on_cpu: true\n"
+                             "chunked_cross_entropy_num_chunks: 8\ncomet_project_name: p\nsave_first_step: true\n"
+                             "default_system_message: Be brief.\nmlflow_experiment_name: e\nmlflow_run_name: n\n"
+                             "sequence_parallel_degree: 2\nring_attn_func: batch_ring\n");
+  EXPECT_NE(said_.find("flex_attention has no effect here: attention never stores"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("gc_steps, lora_on_cpu"), std::string::npos) << said_;
+  EXPECT_EQ(recipe.default_system, "Be brief.");
+  EXPECT_EQ(recipe.project, "e");
+  EXPECT_EQ(recipe.run_name, "n");
+  EXPECT_EQ(recipe.mesh.at("sp"), 2);
+  EXPECT_EQ(read(with_set("  type: chat_template\n") + "default_system_message:\nsequence_parallel_degree: 1\n")
+                .default_system,
+            "");
 }
 
 TEST_F(RecipeShape, AxolotlsTemplatesOfDataSets) {

@@ -98,6 +98,48 @@ TEST_F(Classes, ListsAreReadTheSameWayWithinADataSet) {
             (Lists{{1, 1, 0}, {1, 1, 1}}));
 }
 
+// Hugging Face's data sets write -1 for a row without a label.
+TEST_F(Classes, MinusOneIsNoLabelUnlessItIsAClass) {
+  const std::string rows =
+      "{\"text\": \"a\", \"label\": -1}\n{\"text\": \"b\", \"label\": 0}\n{\"text\": \"c\", \"label\": 2}\n";
+  asked.count = 3;
+  spec.labels_optional = true;
+  EXPECT_EQ(classes(rows), (Lists{{}, {0}, {2}}));
+  EXPECT_EQ(labels.id2label, (Names{"LABEL_0", "LABEL_1", "LABEL_2"}));
+  asked.count = {};
+  asked.id2label = {"x", "y", "z"};
+  EXPECT_EQ(classes(rows), (Lists{{}, {0}, {2}}));
+  asked.id2label = {"-1", "0", "2"};
+  EXPECT_EQ(classes(rows), (Lists{{0}, {1}, {2}}));
+  asked.id2label = {};
+  EXPECT_EQ(classes("{\"text\": \"a\", \"label\": -1}\n{\"text\": \"b\", \"label\": 0}\n{\"text\": \"c\", "
+                    "\"label\": 1}\n"),
+            (Lists{{0}, {1}, {2}}));
+  EXPECT_EQ(classes("{\"text\": \"a\", \"label\": -1}\n{\"text\": \"b\", \"label\": 1}\n"), (Lists{{0}, {1}}));
+}
+
+TEST_F(Classes, ListsOfPythonInCells) {
+  const Examples rows =
+      load("a.csv", "text,label\nx,\"['joy', 'it\\'s']\"\ny,\"[\"\"it's\"\"]\"\nz,\"['joy',]\"\nu,[]\n");
+  EXPECT_EQ(labels.id2label, (Names{"it's", "joy"}));
+  EXPECT_EQ(rows[0].classes, (std::vector<float>{1, 1}));
+  EXPECT_EQ(rows[1].classes, (std::vector<float>{1, 0}));
+  EXPECT_EQ(rows[2].classes, (std::vector<float>{0, 1}));
+  load("b.csv", "text,label\nx,[other]\ny,[SEP x]\n");
+  EXPECT_EQ(labels.id2label, (Names{"[SEP x]", "[other]"})) << "names may be in brackets";
+}
+
+TEST_F(Classes, PairsOfQuestionsAndReplies) {
+  for (const auto& [first, second] : {std::pair{"question", "answer"},
+                                      {"prompt", "response"},
+                                      {"prompt", "completion"},
+                                      {"query", "response"},
+                                      {"sentence_A", "sentence_B"}}) {
+    const std::string row = fmt::format("{{\"{}\": \"q\", \"{}\": \"a\", \"label\": ", first, second);
+    EXPECT_EQ(text(load(row + "0}\n" + row + "1}\n")[0]), "<s>q<s>a") << first;
+  }
+}
+
 TEST_F(Classes, DigitsInTextAreNamesExceptInTableCells) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": \"3.11\"}\n{\"text\": \"b\", \"label\": \"3.9\"}\n"
                     "{\"text\": \"c\", \"label\": \"007\"}\n{\"text\": \"d\", \"label\": \"7\"}\n"),

@@ -114,6 +114,39 @@ TEST_F(Data, ReadsPlainText) {
   EXPECT_EQ(load().train[1].source, (folder.path() / "a.txt").string() + ":4");
 }
 
+TEST_F(Data, TextFilesHoldLinesParagraphsOrOneText) {
+  spec.rows = RowKind::kTexts;
+  const std::string text = "\na\r\nb\n\n \nc\n";
+  EXPECT_EQ(rows("a.txt", text), (Rows{"[[a</s>]]", "[[b</s>]]", "[[c</s>]]"}));
+  spec.sample_by = TextRows::kParagraph;
+  EXPECT_EQ(rows("a.txt", text), (Rows{"[[a\nb</s>]]", "[[c</s>]]"}));
+  EXPECT_EQ(load().train[0].source, (folder.path() / "a.txt").string() + ":2");
+  EXPECT_EQ(load().train[1].source, (folder.path() / "a.txt").string() + ":6");
+  spec.sample_by = TextRows::kDocument;
+  EXPECT_EQ(rows("a.md", text), (Rows{"[[\na\nb\n\n \nc</s>]]"}));
+  spec.sets = {R"({"file_name": "a.md", "sample_by": "line"})"};
+  EXPECT_EQ(load().train.size(), 3u) << "the entry takes precedence";
+}
+
+TEST_F(Data, FoldersOfTextsHaveMarkdownFiles) {
+  spec.rows = RowKind::kTexts;
+  for (const char* name : {"set/a.txt", "set/b.md", "set/c.MARKDOWN", "set/README.md", "set/license.txt", "set/d.pdf",
+                           "set/.git/e.md", "set/Makefile"})
+    file(name, "x");
+  spec.sets = {(folder.path() / "set").string()};
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(load().train.size(), 3u);
+  load();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const size_t note = said.find("set: 2 files of other kinds are left out (1 .pdf, 1 no ending)");
+  EXPECT_NE(note, std::string::npos) << said;
+  EXPECT_EQ(said.find("left out", note + 80), std::string::npos) << "the note is printed once";
+  file("rows/notes.md", "x");
+  file("rows/a.jsonl", "{\"text\": \"a\"}\n");
+  spec.sets = {(folder.path() / "rows").string()};
+  EXPECT_EQ(load().train.size(), 1u) << "a Markdown file beside rows describes them";
+}
+
 TEST_F(Data, ReadsCompressedFiles) {
   const std::string text = "{\"prompt\": \"q\", \"completion\": \"a\"}\n";
   const std::string gz = (folder.path() / "a.jsonl.gz").string();
@@ -186,6 +219,7 @@ TEST_F(Data, FollowsDatasetInfo) {
     "half": {"file_name": "half.json", "formatting": "sharegpt", "tags": {"assistant_tag": "bot"}},
     "custom": {"file_name": "rows.json", "formatting": "alpaca_prompt", "prompt": {"no_input_format": "<{instruction}>"},
                "columns": {"prompt": "question", "response": "answer"}},
+    "list": {"file_name": "half.json", "columns": {"messages": "conversations"}, "tags": {"assistant_tag": ["bot"]}},
     "few": {"file_name": "rows.json", "num_samples": 3, "columns": {"prompt": "question", "response": "answer"}}})");
   file("rows.json", R"([{"question": "q", "answer": "a"}, {"question": "r", "answer": "b"}])");
   file("chat.json", R"([{"sys": "S:", "turns": [{"who": "me", "says": "q"}, {"who": "you", "says": "a"}]}])");
@@ -198,6 +232,8 @@ TEST_F(Data, FollowsDatasetInfo) {
                                            {"from": "human", "value": "r"}, {"from": "bot", "value": "b"}]}])");
   spec.sets = {"half"};
   EXPECT_EQ(show(tokenizer, load().train[0]), "q[[a</s>]]r[[b</s>]]") << "the usual names of the user need no tag";
+  spec.sets = {"list"};
+  EXPECT_EQ(show(tokenizer, load().train[0]), "q[[a</s>]]r[[b</s>]]") << "an entry without `formatting`";
   spec.sets = {"few"};
   EXPECT_EQ(load().train.size(), 3u);
   spec.sets = {"custom"};
@@ -238,7 +274,7 @@ TEST_F(Data, OnlyTokensOfChosenRowsAreCounted) {
   const Datasets data = load();
   EXPECT_EQ(data.report.tokens, 9 - data.eval.length(0));
   ASSERT_FALSE(data.report.notes.empty());
-  EXPECT_NE(data.report.notes.back().find("2 of 3 examples were chosen"), std::string::npos)
+  EXPECT_NE(data.report.notes.back().find("2 of 3 examples were chosen by val_size;"), std::string::npos)
       << data.report.notes.back();
 }
 
@@ -325,6 +361,16 @@ TEST_F(Data, SplitsOffEvaluationRowsBySeed) {
   EXPECT_EQ(data.eval_report.rows, 20);
   spec.max_samples = 7;
   EXPECT_EQ(load().train.size(), 7u);
+}
+
+TEST_F(Data, HeldOutRowsThatAreAlsoTrainedAreNoted) {
+  spec.sets = {file("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n")};
+  spec.eval_sets = {file("b.jsonl", "{\"text\": \"d\"}\n{\"text\": \"b\"}\n")};
+  const DataReport report = load().report;
+  ASSERT_EQ(report.notes.size(), 1u);
+  EXPECT_EQ(report.notes[0].find("held-out rows: 1 of 2 are also trained"), 0u) << report.notes[0];
+  spec.eval_sets = {file("c.jsonl", "{\"text\": \"d\"}\n")};
+  EXPECT_TRUE(load().report.notes.empty());
 }
 
 TEST_F(Data, SkipsBadRowsWhenAsked) {

@@ -52,6 +52,18 @@ TEST(ToolRows, FieldsThatSayWhetherAReplyIsTrained) {
                BadRow);
 }
 
+// Axolotl's `roles_to_train: []`: only messages with a mark are trained.
+TEST(ToolRows, OnlyMarkedMessagesAreTrained) {
+  EXPECT_EQ(shown(sample(R"({"messages": [{"role": "user", "content": "q"},
+    {"role": "assistant", "content": "a"}, {"role": "user", "content": "r"},
+    {"role": "assistant", "content": "b", "train": true}, {"role": "user", "content": "s"},
+    {"role": "assistant", "content": "cd", "train_detail": [{"begin_offset": 0, "end_offset": 0, "train": true}]}]})",
+                         {.only_marked = true})
+                      .messages),
+            "user(not trained): q\nassistant(not trained): a\nuser(not trained): r\nassistant: b\n"
+            "user(not trained): s\nassistant: cd\n");
+}
+
 TEST(ToolRows, FormsOfMsSwift) {
   EXPECT_EQ(shown(sample(R"({"query": "Hi", "response": "Yo", "system": "S", "history": [["a", "b"]]})").messages),
             "system: S\nuser: a\nassistant: b\nuser: Hi\nassistant: Yo\n");
@@ -70,6 +82,72 @@ TEST(ToolRows, FormsOfMsSwift) {
     "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
   EXPECT_EQ(named.messages.back().content, "Yo");
   EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {}));
+}
+
+// A row with two lists of messages is read from the list that the entry names, with the entry's names.
+TEST(ToolRows, TheEntryNamesTheListAndItsFields) {
+  const char* row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "old"}],
+    "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "new"}]})";
+  const std::string fresh = "user: q\nassistant: new\n", old = "user: q\nassistant: old\n";
+  EXPECT_EQ(shown(sample(row).messages), old);
+  EXPECT_EQ(shown(sample(row, {.columns = {{"messages", "conversations"}}}).messages), fresh) << "detected there";
+  EXPECT_EQ(shown(sample(row, {.columns = {{"messages", "messages"}}}).messages), old);
+  const DataSource axolotl{.formatting = "sharegpt",
+                           .columns = {{"messages", "messages"}},
+                           .tags = {{"role_tag", "role"}, {"content_tag", "content"}}};
+  EXPECT_EQ(shown(sample(row, axolotl).messages), old);
+  EXPECT_EQ(shown(sample(R"({"messages": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})").messages),
+            "user: q\nassistant: a\n");
+  EXPECT_THROW(sample(R"({"messages": [{"role": "user", "content": "q"}]})", {.columns = {{"messages", "talk"}}}),
+               BadRow);
+  const DataSource openai{.formatting = "openai",
+                          .tags = {{"role_tag", "who"},
+                                   {"content_tag", "says"},
+                                   {"user_tag", "me"},
+                                   {"assistant_tag", "bot"},
+                                   {"assistant_tag", "assistant"},
+                                   {"function_tag", "call"}}};
+  EXPECT_EQ(shown(sample(R"({"messages": [{"who": "me", "says": "q"}, {"who": "bot", "says": "a"},
+    {"who": "me", "says": "r"}, {"who": "call", "says": "{\"name\": \"f\"}"}, {"who": "tool", "says": "7"},
+    {"who": "assistant", "says": "b"}]})",
+                         openai)
+                      .messages),
+            "user: q\nassistant: a\nuser: r\nassistant: {\"tool_calls\":[{\"type\":\"function\",\"function\":"
+            "{\"name\":\"f\",\"arguments\":{}}}]}\ntool: 7\nassistant: b\n");
+  EXPECT_THROW(sample(R"({"messages": [{"who": "user", "says": "q"}, {"who": "bot", "says": "a"}]})", openai), BadRow);
+}
+
+TEST(ToolRows, CallsAndThoughtsOfSharegptTurnsAreKept) {
+  const char* row = R"({"conversations": [{"from": "human", "value": "q", "name": "Ann"},
+    {"from": "gpt", "value": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
+    {"from": "tool", "value": "7", "tool_call_id": "c1"},
+    {"from": "gpt", "value": "a", "reasoning_content": "why", "weight": 0}]})";
+  const std::vector<Message> read = sample(row).messages;
+  EXPECT_EQ(shown(read),
+            "user: q{\"name\":\"Ann\"}\n"
+            "assistant: {\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]}\n"
+            "tool: 7{\"tool_call_id\":\"c1\"}\n"
+            "assistant(not trained): a{\"reasoning_content\":\"why\"}\n");
+  EXPECT_TRUE(read[1].no_content);
+  const char* absent = R"({"talk": [{"who": "user", "what": "q"},
+    {"who": "model", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}]})";
+  const DataSource source{.formatting = "sharegpt",
+                          .columns = {{"messages", "talk"}},
+                          .tags = {{"role_tag", "who"}, {"content_tag", "what"}, {"assistant_tag", "model"}}};
+  EXPECT_NE(shown(sample(absent, source).messages).find("tool_calls"), std::string::npos);
+}
+
+TEST(ToolRows, APairsPromptHasTheNamesOfTheEntry) {
+  const DataSource source{.formatting = "sharegpt",
+                          .columns = {{"messages", "talk"}},
+                          .tags = {{"role_tag", "role"}, {"content_tag", "content"}, {"assistant_tag", "bot"}}};
+  for (const char* prompt : {R"("Hi")", R"([{"role": "user", "content": "Hi"}])"}) {
+    const std::string row =
+        std::string(R"({"messages": [], "chosen": "Yo", "rejected": "No", "talk": )") + prompt + "}";
+    const Sample pair = read_pair(nlohmann::ordered_json::parse(row), source);
+    EXPECT_EQ(shown(pair.messages), "user(not trained): Hi\nassistant: Yo\n");
+    EXPECT_EQ(pair.rejected.back().content, "No");
+  }
 }
 
 // Returns the row's tokens as text, with the trained parts in [[ ]].

@@ -55,7 +55,13 @@ TEST_F(Report, CountsWhatIsTrained) {
   expect_has(report, "1 dropped (1 empty), 0 bad; 1 cut to cutoff_len 32; 1 duplicates kept");
   expect_has(report, "2 steps an epoch, 2 rows a step");
   expect_has(report, "rows.jsonl:3: the text is empty");
-  expect_has(report, "rows.jsonl:2: an earlier row has the same tokens");
+  expect_has(report, "rows.jsonl:2: an earlier row has the same tokens; the row is kept (remove_duplicates");
+}
+
+TEST_F(Report, CallsAnEntryInTheRecipeByItsFile) {
+  const std::string file = recipe.dataset[0];
+  recipe.dataset = {nlohmann::json{{"file_name", file}, {"sample_by", "line"}}.dump()};
+  expect_has(text({}), "rows        5 of " + file + "\n");
 }
 
 TEST_F(Report, SaysWhenTheRolesCountMoreRows) {

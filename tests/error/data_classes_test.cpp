@@ -64,6 +64,32 @@ TEST_F(ClassErrors, TextCellsAmongNumbers) {
          "a.csv");
 }
 
+TEST_F(ClassErrors, MinusOneBesideOtherNumbers) {
+  const std::vector<std::string> rows = {R"({"text": "a", "label": 0})", R"({"text": "b", "label": 1})",
+                                         R"({"text": "c", "label": -1})", R"({"text": "d", "label": 2})"};
+  expect(rows,
+         "a.jsonl:3: the label is -1, and other labels are 0 to 2. If -1 means that a row has no label, set "
+         "num_labels: 3. If -1 is a class, name all labels: id2label: [-1, 0, 1, 2]");
+  asked.count = 4;
+  expect(rows, "set num_labels: 3");
+  asked.count = 3;
+  expect(rows, "a.jsonl:3: the row has no label: 'label' is -1");
+  asked.count = 2;
+  expect(rows, "a.jsonl:4: the label 2 is too large: num_labels is 2");
+}
+
+TEST_F(ClassErrors, CellsThatLookLikeLists) {
+  for (const std::string cell : {"[0 1]", "[ 0. 1. ]", "\"['joy', love]\""})
+    expect({"text,label", "a," + cell, "b," + cell}, "looks like a list, but is not JSON; write", json::object(),
+           "a.csv");
+}
+
+TEST_F(ClassErrors, RowsThatCannotBeReadAreNamedFirst) {
+  expect({R"({"text": "a", "label": "x"})", "{\"text\": \"\xe9\", \"label\": \"y\"}"},
+         "a.jsonl:2: byte 11 of the line");
+  expect({"text,label", "a,x", "\xe9,y"}, "a.csv:3: byte 1 of the line", json::object(), "a.csv");
+}
+
 TEST_F(ClassErrors, ListsOfZeroAndOneAmongOtherLists) {
   expect({R"({"text": "a", "label": [0, 0, 1]})", R"({"text": "b", "label": [2]})"},
          "a.jsonl:1: the list of labels [0,0,1] has a number twice");

@@ -125,8 +125,10 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"conversations": []})", "the conversation has no messages"},
       {R"({"conversations": "x"})", "'conversations' must be an array"},
       {R"({"conversations": [{"from": "human", "value": "q"}]})", "ends with a turn of role 'user'"},
-      {R"({"conversations": [{"from": "alien", "value": "q"}]})", "the turn's 'from' is 'alien'; use one of"},
+      {R"({"conversations": [{"from": "alien", "value": "q"}]})", "the role 'alien' is not known; use one of"},
       {R"({"conversations": [{"from": "human"}]})", "has no 'value'"},
+      {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": null, "tool_calls": 3}]})",
+       "'tool_calls' must be an array"},
       {R"({"conversations": [{"from": "gpt", "value": "a"}]})", "no user or tool spoke before"},
       {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}]})",
        "the function call is not valid JSON"},
@@ -285,6 +287,10 @@ TEST_F(DataErrors, DatasetInfo) {
   expect_says(info(R"({"mine": {"file_name": "rows.json", "tags": {"role": "x"}}})"), "the key 'role' is not known");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "formatting": "chat"}})"),
               "use one of alpaca, sharegpt, openai, alpaca_prompt, text");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "sample_by": "page"}})"),
+              "mine.sample_by: 'page' is not known; use one of line, paragraph, document");
+  expect_says(info(R"({"mine": {"file_name": "rows.json", "columns": {"text": "text"}}})"),
+              "neither `prompt` and `response` nor `messages` is among them");
   auto prompt = [&](const std::string& text) {
     return info(R"({"mine": {"file_name": "rows.json", "formatting": "alpaca_prompt", "prompt": )" + text + "}}");
   };

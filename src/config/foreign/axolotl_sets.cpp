@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -94,6 +95,8 @@ class Set {
                                                  "data_files",
                                                  "field",
                                                  "field_messages",
+                                                 "field_tools",
+                                                 "revision",
                                                  "roles",
                                                  "field_thinking",
                                                  "ds_type",
@@ -116,7 +119,10 @@ class Set {
 
   // Reads where the rows are.
   void read_place() {
-    const std::string path = text(set_, "path");
+    std::string path = text(set_, "path");
+    const std::string revision = text(set_, "revision");
+    std::error_code unknown;
+    if (!revision.empty() && !std::filesystem::exists(path, unknown)) path += "@" + revision;
     entry_ = {{"hf_hub_url", path}};
     if (const YAML::Node files = set_["data_files"]; files.IsDefined() && !files.IsNull()) {
       const YAML::Node one = files.IsSequence() && files.size() == 1 ? files[0] : files;
@@ -225,20 +231,19 @@ class Set {
     if (content.empty()) content = text(set_, "message_field_content");
     const std::string list = text(set_, "field_messages");
     const std::string spans = text(set_, "message_field_training_detail");
-    const bool usual_spans = spans.empty() || spans == "train_detail";
-    const bool usual_names = (role.empty() || role == "role" || role == "from") &&
-                             (content.empty() || content == "content" || content == "value");
-    const bool usual_list = list.empty() || list == "messages" || list == "conversations" || list == "conversation";
-    if (usual_names && usual_list && usual_spans && has_usual_roles())
+    const std::string tools = text(set_, "field_tools");
+    if (list.empty() && role.empty() && content.empty() && spans.empty() && tools.empty() && has_usual_roles())
       return;  // the format is detected from the columns
-    if (!list.empty()) columns_["messages"] = list;
-    const bool openai = usual_spans && (role.empty() || role == "role") && (content.empty() || content == "content");
-    entry_["formatting"] = openai && has_usual_roles() ? "openai" : "sharegpt";
-    if (entry_["formatting"] == "openai") return;
-    if (list.empty()) columns_["messages"] = "messages";
+    // The names are written even if they are usual ones: a row may have several lists of messages.
+    const std::string type = text(set_, "type");
+    if (!type.starts_with("chat_template.argilla") && type != "bradley_terry.chat_template") {  // these have no list
+      entry_["formatting"] = "sharegpt";
+      columns_["messages"] = list.empty() ? "messages" : list;
+    }
+    if (!tools.empty()) columns_["tools"] = tools;
     tags_["role_tag"] = role.empty() ? "role" : role;
     tags_["content_tag"] = content.empty() ? "content" : content;
-    if (!usual_spans) tags_["spans_tag"] = spans;
+    if (!spans.empty()) tags_["spans_tag"] = spans;
     read_roles();
   }
 
@@ -265,34 +270,36 @@ class Set {
     return true;
   }
 
-  // Sets the tags of the roles. Does nothing if all roles have usual names. Throws when a role has several names and at
-  // least one of them is not usual.
+  // Sets the tags of the roles whose names are not usual.
   void read_roles() {
-    if (has_usual_roles()) return;
     for (const auto& [tag, role] : {std::pair{"user_tag", "user"},
                                     {"assistant_tag", "assistant"},
                                     {"system_tag", "system"},
                                     {"observation_tag", "tool"}}) {
       const std::vector<std::string> known = words(role);
-      if (known.size() > 1 && has_usual_names(role)) continue;
-      if (known.size() > 1)
-        throw UserError("{}: roles.{}: found {} names ({}), but a role can have only one; rename the roles in the rows",
-                        where(set_["roles"]), role, known.size(), fmt::join(known, ", "));
-      if (!known.empty()) tags_[tag] = known[0];
+      if (has_usual_names(role)) continue;
+      if (known.size() == 1)
+        tags_[tag] = known[0];
+      else
+        tags_[tag] = known;
     }
   }
 
   // Throws when roles_to_train, train_on_eos or train_on_eot asks for anything but the assistant's turns with their
-  // end-of-turn tokens. Also throws when message_field_training is neither train nor training. (This key is the
-  // name of a field. In each message, the field says whether the message is trained.)
-  void check_training() const {
+  // end-of-turn tokens. An empty roles_to_train means that only turns with a mark are trained. Also throws when
+  // message_field_training is neither train nor training. (This key is the name of a field. In each message, the field
+  // says whether the message is trained.)
+  void check_training() {
     if (const std::string field = text(set_, "message_field_training");
         !field.empty() && field != "train" && field != "training")
       throw UserError("{}: message_field_training: found '{}', wanted train or training; rename the field in the rows",
                       where(set_["message_field_training"]), field);
     if (const YAML::Node roles = set_["roles_to_train"]; roles.IsDefined() && !roles.IsNull()) {
       const std::vector<std::string> own = words("assistant");
-      bool usual = roles.IsSequence() && roles.size() > 0;
+      const bool marked =
+          !text(set_, "message_field_training").empty() || !text(set_, "message_field_training_detail").empty();
+      bool usual = roles.IsSequence() && (roles.size() > 0 || marked);
+      if (roles.IsSequence() && roles.size() == 0 && marked) entry_["only_marked"] = true;
       if (roles.IsSequence())
         for (const auto& role : roles)
           usual = usual && (role.Scalar() == "assistant" || role.Scalar() == "gpt" ||
@@ -300,7 +307,8 @@ class Set {
       if (!usual)
         throw UserError(
             "{}: roles_to_train: only the assistant's turns can be chosen; `train_on_inputs: true` also trains the "
-            "other roles, and `train: false` on a message leaves a reply out",
+            "other roles, and `train: false` on a message leaves a reply out; an empty list needs "
+            "message_field_training",
             where(roles));
     }
     for (const char* key : {"train_on_eos", "train_on_eot"})

@@ -99,6 +99,8 @@ const std::vector<Translation>& translations() {
       {"loss_scale", "last_round", {{"mask_history", "true"}}},
       {"loss_scale", "all", {{"train_on_prompt", "true"}}},
       {"quant_method", "bnb", {}},
+      {"sequence_parallel_degree", "1", {}},
+      {"sequence_parallel_degree", "*", {{"mesh.sp", "*"}}},
       {"sequence_parallel_size", "1", {}},
       {"sequence_parallel_size", "*", {{"mesh.sp", "*"}}},
       {"task_type", "causal_lm", {}},

@@ -5,6 +5,7 @@ namespace {
 
 constexpr std::string_view kFalse = "false";
 constexpr std::string_view kSharded = "weights and optimizer state are sharded over the fsdp axis (see `mesh`)";
+constexpr std::string_view kAttention = "attention never stores the whole score matrix";
 constexpr std::string_view kNaN = "training stops when the loss is not finite";
 
 }  // namespace
@@ -54,11 +55,11 @@ const std::vector<WithoutEffect>& without_effect() {
       {"train"},
       {"test"},
       // Keys about kernels and compilers.
-      {"flash_attn", "attention never stores the whole score matrix"},
-      {"flash_attention", "attention never stores the whole score matrix"},
-      {"sdp_attention", "attention never stores the whole score matrix"},
-      {"xformers_attention", "attention never stores the whole score matrix"},
-      {"attn_implementation", "attention never stores the whole score matrix"},
+      {"flash_attn", kAttention},
+      {"flash_attention", kAttention},
+      {"sdp_attention", kAttention},
+      {"xformers_attention", kAttention},
+      {"attn_implementation", kAttention},
       {"enable_liger_kernel"},
       {"use_liger_kernel"},
       {"use_liger"},
@@ -200,7 +201,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"loss.num_output_chunks", "cross-entropy is always chunked"},
       {"optimizer.fused"},
       // Keys of ms-swift, Unsloth and TRL.
-      {"attn_impl", "attention never stores the whole score matrix"},
+      {"attn_impl", kAttention},
       {"use_hf"},
       {"check_model"},
       {"load_from_cache_file"},
@@ -263,6 +264,26 @@ const std::vector<WithoutEffect>& without_effect() {
       {"gemma4_hybrid_attn_impl"},
       {"flex_attn_compile_kwargs"},
       {"flash_*"},
+      {"flex_attention", kAttention},
+      {"eager_attention", kAttention},
+      {"sage_attention", kAttention},
+      {"sdpa_varlen", kAttention},
+      {"ring_attn_func", "sp in `mesh` splits sequences in one way"},
+      {"batch_flattening", "padding is not computed"},
+      {"pad_to_multiple_of", "padding is not computed"},
+      {"gc_steps"},
+      {"gc_collect_steps"},
+      {"dataset_keep_in_memory", "rows are tokenised once and then mapped from the disk"},
+      {"num_dataset_shards_to_save"},
+      {"lora_on_cpu"},
+      {"lora_embedding_kernel"},
+      {"chunked_cross_entropy*", "cross-entropy is always chunked"},
+      {"fp32_norms", "norms are computed in f32"},
+      {"embeddings_skip_upcast"},
+      {"comet_*", "report_to names the trackers"},
+      {"hf_mlflow_log_artifacts"},
+      {"save_first_step", "save_steps says when checkpoints are saved"},
+      {"mean_resizing_embeddings", "init_special_tokens sets the rows of new tokens"},
       {"torchdistx_path"},
       {"experimental_skip_move_to_device"},
       {"tokenizer_use_mistral_common"},

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -20,7 +21,8 @@ using nlohmann::ordered_json;
 constexpr std::pair<const char*, const char*> kTwoTexts[] = {
     {"sentence1", "sentence2"}, {"premise", "hypothesis"}, {"question1", "question2"}, {"question", "sentence"},
     {"question", "passage"},    {"question", "context"},   {"query", "passage"},       {"query", "document"},
-    {"text", "text_pair"},      {"text1", "text2"},        {"text_a", "text_b"}};
+    {"question", "answer"},     {"prompt", "response"},    {"prompt", "completion"},   {"query", "response"},
+    {"text", "text_pair"},      {"text1", "text2"},        {"text_a", "text_b"},       {"sentence_A", "sentence_B"}};
 constexpr const char* kTexts[] = {"text",     "sentence", "content", "instruction", "prompt",  "review",
                                   "question", "query",    "input",   "description", "document"};
 constexpr const char* kLabels[] = {"label", "labels", "class", "category", "score"};
@@ -50,6 +52,47 @@ std::optional<double> number_of(std::string_view text) {
   return value;
 }
 
+// Returns whether the text is probably a list in another form than JSON: a list of Python (['a', 'b']) or of numpy
+// ([0 1]). A name may be in brackets too, such as [other].
+bool looks_like_list(std::string_view text) {
+  if (!text.starts_with('[') || !text.ends_with(']')) return false;
+  const std::string_view inner = trimmed(text.substr(1, text.size() - 2));
+  const bool number = inner.find_first_not_of("+-.0123456789eE \t\n") == std::string_view::npos;
+  return number || inner.find_first_of(",'\"") != std::string_view::npos;
+}
+
+// Reads a list of Python, such as ['joy', "it's", 1, True]. Returns nullopt for other texts.
+std::optional<ordered_json> read_python_list(std::string_view text) {
+  ordered_json out = ordered_json::array();
+  size_t at = 1;
+  const auto skip = [&] { at = std::min(text.find_first_not_of(" \t\n", at), text.size()); };
+  for (skip(); at < text.size() && text[at] != ']'; skip()) {
+    if (!out.empty() && text[at++] != ',') return std::nullopt;
+    skip();
+    if (at < text.size() && text[at] == ']' && !out.empty()) break;  // a comma may follow the last item
+    if (at >= text.size()) return std::nullopt;
+    if (const char quote = text[at]; quote == '\'' || quote == '"') {
+      std::string word;
+      for (++at; at < text.size() && text[at] != quote; ++at) {
+        if (text[at] == '\\' && ++at == text.size()) return std::nullopt;
+        word += text[at];
+      }
+      if (at++ >= text.size()) return std::nullopt;
+      out.push_back(word);
+      continue;
+    }
+    const size_t end = std::min(text.find_first_of(",]", at), text.size());
+    const std::string word(trimmed(text.substr(at, end - at)));
+    ordered_json value = word == "True"    ? ordered_json(true)
+                         : word == "False" ? ordered_json(false)
+                                           : parse_json_or_discard<ordered_json>(word);
+    if (!value.is_number() && !value.is_boolean()) return std::nullopt;
+    out.push_back(std::move(value));
+    at = end;
+  }
+  return at + 1 == text.size() ? std::optional(out) : std::nullopt;
+}
+
 }  // namespace
 
 ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
@@ -73,8 +116,9 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
       out.first += (out.first.empty() ? "" : "\n") + text_of_column(row, query);
     return out;
   }
+  const std::string label = label_column(row, source);
   for (const auto& [first, second] : kTwoTexts) {
-    if (!has_column(row, first) || !has_column(row, second)) continue;
+    if (!has_column(row, first) || !has_column(row, second) || second == label) continue;
     out.first = text_of_column(row, first);
     out.second = text_of_column(row, second);
     return out;
@@ -119,6 +163,10 @@ ordered_json label_value(const ordered_json& row, const DataSource& source, bool
   if (inner.empty() || inner == "-100") return nullptr;
   if (inner[0] == '[')
     if (auto list = parse_json_or_discard<ordered_json>(inner); list.is_array()) return list;
+  if (looks_like_list(inner)) {
+    if (auto list = read_python_list(inner)) return *std::move(list);
+    bad_row("the label {} looks like a list, but is not JSON; write [\"joy\", \"love\"]", inner.substr(0, 80));
+  }
   return cell ? ordered_json(inner) : value;
 }
 

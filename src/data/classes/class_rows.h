@@ -36,9 +36,10 @@ std::string label_column(const nlohmann::ordered_json& row, const DataSource& so
 // spelled like a number counts as a number. In other files, a string is always a name.
 bool has_cells(const std::string& where);
 
-// Returns the value of the label column. A text that is a JSON array becomes that array. If `cell` is true (see
-// has_cells), spaces around the text are removed. Returns null when the row has no label: the column is absent, null,
-// empty, or -100 (Hugging Face's libraries do not train this value).
+// Returns the value of the label column. A text that is a JSON array or a list of Python becomes an array. If `cell` is
+// true (see has_cells), spaces around the text are removed. Returns null when the row has no label: the column is
+// absent, null, empty, or -100 (Hugging Face's libraries do not train this value). Throws BadRow for a text that looks
+// like a list but cannot be read.
 nlohmann::ordered_json label_value(const nlohmann::ordered_json& row, const DataSource& source, bool cell);
 
 // One name or number in a label.

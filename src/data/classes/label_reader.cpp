@@ -124,6 +124,8 @@ std::vector<float> LabelReader::classes(const ordered_json& row, const DataSourc
         fmt::format("the label {} is a list, but problem_type is single_label_classification, which wants one name or "
                     "number; for several labels per row, set problem_type: multi_label_classification",
                     shown(value)));
+  const LabelWord word = label_word(value, cell);
+  if (word.kind != LabelWord::Kind::kName && word.number == -1 && !number_of_name_.contains("-1")) return {};
   return {static_cast<float>(number_of(value, cell))};
 }
 

@@ -19,7 +19,8 @@ class LabelReader {
   LabelReader(LabelSet labels, bool yes_or_no);
 
   // Returns the label of the row at `where` ("file:line") in the form of Example::classes; empty when the row has no
-  // label. A label is a name or, if no label has this name, a label number. Several labels are a list. Throws BadRow
+  // label. If no label is called -1, a row with the number -1 has no label (Hugging Face's data sets write -1 for it).
+  // A label is a name or, if no label has this name, a label number. Several labels are a list. Throws BadRow
   // when the value is not one of the labels, or when its kind does not fit the problem type.
   std::vector<float> classes(const nlohmann::ordered_json& row, const DataSource& source,
                              const std::string& where) const;

@@ -24,8 +24,7 @@ class Scanning {
 
   void add(const ordered_json& value, bool cell, const std::string& where, int64_t line) {
     const std::lock_guard lock(mutex_);
-    where_ = where;
-    place_ = {set_, where.substr(0, where.rfind(':')), line};
+    go_to(where, line);
     shown_ = cell && value.is_string()
                  ? value.get<std::string>().substr(0, 80)
                  : value.dump(-1, ' ', false, ordered_json::error_handler_t::replace).substr(0, 80);
@@ -42,6 +41,7 @@ class Scanning {
           case LabelWord::Kind::kName: meet(scan_.names); break;
         }
         count(word);
+        if (word.kind != LabelWord::Kind::kName && word.number == -1) meet(scan_.minus_one);
       }
       ++scan_.rows;
     } catch (const BadRow& bad) {
@@ -50,12 +50,25 @@ class Scanning {
     }
   }
 
+  // Adds a row that has no usable value, to scan().wrong or scan().unreadable.
+  void add_bad(LabelScan::Kind& kind, const std::string& why, const std::string& where, int64_t line) {
+    const std::lock_guard lock(mutex_);
+    go_to(where, line);
+    shown_ = why;
+    meet(kind);
+  }
+
   LabelScan& scan() { return scan_; }
 
  private:
   // Set, file and line of a row. data_files sorts the files of a set by name, so an earlier row has a smaller
   // Place.
   using Place = std::tuple<int, std::string, int64_t>;
+
+  void go_to(const std::string& where, int64_t line) {
+    where_ = where;
+    place_ = {set_, where.substr(0, where.rfind(':')), line};
+  }
 
   void meet(LabelScan::Kind& kind) {
     ++kind.rows;
@@ -127,10 +140,15 @@ LabelScan scan_labels(const std::vector<DataSource>& sources) {
       Outcome outcome;
       try {
         row.parse();
-        if (!row.bad.empty()) return outcome;
+        if (!row.bad.empty()) {
+          scanning.add_bad(scanning.scan().unreadable, row.bad, where, row.line);
+          return outcome;
+        }
         const bool cell = has_cells(where);
         if (const ordered_json value = label_value(row.value, source, cell); !value.is_null())
           scanning.add(value, cell, where, row.line);
+      } catch (const BadRow& bad) {
+        scanning.add_bad(scanning.scan().wrong, bad.what(), where, row.line);
       } catch (...) {
         outcome.failure = std::current_exception();
       }

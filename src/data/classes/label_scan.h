@@ -20,10 +20,12 @@ struct LabelScan {
   Kind quoted_integers, quoted_reals;  // labels that are numbers in cells of csv or tsv files
   Kind names;
   Kind lists;
-  Kind flags;      // lists of 0s and 1s that cannot be label numbers: a value has a point (1.0) or occurs twice
-  Kind fractions;  // numbers that are not whole, also in lists
-  Kind largest;    // rows with the largest whole number, also in lists
-  Kind wrong;      // values that are not labels; `example` says why; not counted in `rows`
+  Kind flags;       // lists of 0s and 1s that cannot be label numbers: a value has a point (1.0) or occurs twice
+  Kind fractions;   // numbers that are not whole, also in lists
+  Kind largest;     // rows with the largest whole number, also in lists
+  Kind wrong;       // values that are not labels; `example` says why; not counted in `rows`
+  Kind unreadable;  // rows that cannot be read; `example` says why; not counted in `rows`
+  Kind minus_one;   // rows with the number -1 as their only label
   int64_t rows = 0;
   int64_t list_size = -1;       // the common size of all lists; -2: sizes differ; -1: no lists
   bool reals_in_lists = false;  // some list has a real number other than 0 and 1
@@ -42,7 +44,7 @@ struct LabelScan {
   bool too_many() const { return words.size() > kMostWords || numbers.size() > kMostWords; }
 };
 
-// Scans all rows of these data sets. Skips rows that cannot be read, because load_datasets reports them.
+// Scans all rows of these data sets.
 LabelScan scan_labels(const std::vector<DataSource>& sources);
 
 }  // namespace fettle

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -38,13 +39,13 @@ Problem problem_of_rows(const LabelScan& scan) {
   return scan.reals.rows + scan.quoted_reals.rows > 0 ? Problem::kRegression : Problem::kSingleLabel;
 }
 
-// Throws for a value that is not a label, unless on_bad_row is kSkip. Also throws for a fraction if all of this holds:
-// problem_type is set to another value than regression, nobody has named the labels (`named` is false), and no row has
-// a name as its label.
+// Throws for a row that cannot be read and for a value that is not a label, unless on_bad_row is kSkip. Also throws for
+// a fraction if all of this holds: problem_type is set to another value than regression, nobody has named the labels
+// (`named` is false), and no row has a name as its label.
 void check_scan(const LabelScan& scan, bool named, std::optional<Problem> problem, OnBadRow on_bad_row) {
-  if (scan.wrong.rows > 0 && on_bad_row != OnBadRow::kSkip)
-    throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", scan.wrong.first,
-                    scan.wrong.example);
+  for (const LabelScan::Kind* bad : {&scan.unreadable, &scan.wrong})
+    if (bad->rows > 0 && on_bad_row != OnBadRow::kSkip)
+      throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", bad->first, bad->example);
   if (!named && problem && *problem != Problem::kRegression && scan.fractions.rows > 0 && scan.names.rows == 0 &&
       !scan.names_in_lists)
     throw UserError(
@@ -65,20 +66,39 @@ void check_scan(const LabelScan& scan, bool named, std::optional<Problem> proble
                   scan.largest.first, scan.largest.example, count, asked.count_at, count - 1, remedy);
 }
 
+// Throws if the labels are -1 and numbers from 0 on, so that -1 may mean "no label", as in Hugging Face's data sets.
+// Does nothing for -1, 0 and 1, which are usual classes. Returns true if the recipe's num_labels says that -1 is no
+// label.
+bool minus_one_is_no_label(const LabelScan& scan, const LabelRequest& asked) {
+  if (scan.numbers.size() < 3 || *scan.numbers.begin() != -1 || *std::next(scan.numbers.begin()) != 0) return false;
+  const int64_t count = *scan.numbers.rbegin() + 1;
+  if (asked.count && *asked.count != count + 1) return true;
+  if (count < 3) return false;
+  throw UserError(
+      "{}: the label is -1, and other labels are 0 to {}. If -1 means that a row has no label, set num_labels: {}. If "
+      "-1 "
+      "is a class, name all labels: id2label: [{}]",
+      scan.minus_one.first, count - 1, count,
+      count <= 20 ? fmt::format("{}", fmt::join(scan.numbers, ", ")) : "-1, 0, ...");
+}
+
 // Returns the names of the labels that the rows have, by number.
-std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, const DataSpec& data) {
+std::vector<std::string> names_of_rows(const LabelScan& scan, const LabelRequest& asked, Problem problem,
+                                       const DataSpec& data) {
   if (problem == Problem::kRegression) return default_labels(scan.list_size > 0 ? scan.list_size : 1);
   if (scan.too_many())
     throw UserError(
         "{}: there are more than {} different labels; is the label column right? (To name another column, set "
         "`columns: {{label: ...}}` in dataset_info.json. To learn numbers, set `problem_type: regression`.)",
-        fmt::join(data.sets, ", "), LabelScan::kMostWords);
+        fmt::join(set_titles(data.sets), ", "), LabelScan::kMostWords);
   if (scan.lists.rows > 0 && scan.flags.rows > 0 && scan.yes_or_no(scan.list_size))
     return default_labels(scan.list_size);
   if (scan.names.rows > 0 || scan.names_in_lists) return {scan.words.begin(), scan.words.end()};
   if (scan.numbers.empty()) return {};
   const int64_t last = *scan.numbers.rbegin();
-  if (*scan.numbers.begin() == 0 && last < kMostLabels) return default_labels(last + 1);
+  const bool from_zero =
+      *scan.numbers.begin() == 0 || (problem == Problem::kSingleLabel && minus_one_is_no_label(scan, asked));
+  if (from_zero && last < kMostLabels) return default_labels(last + 1);
   std::vector<std::string> names;
   for (const int64_t number : scan.numbers) names.push_back(fmt::format("{}", number));
   return names;
@@ -87,10 +107,10 @@ std::vector<std::string> names_of_rows(const LabelScan& scan, Problem problem, c
 // Returns the label names that the rows give. If the recipe sets num_labels, adds names for the missing label numbers.
 std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest& asked, Problem problem,
                                       const DataSpec& data) {
-  std::vector<std::string> names = names_of_rows(scan, problem, data);
+  std::vector<std::string> names = names_of_rows(scan, asked, problem, data);
   if (names.empty())
     throw UserError("{}: none of the {} labels is a name or a whole number; is problem_type: {} right for them?",
-                    fmt::join(data.sets, ", "), scan.rows, name_of(problem));
+                    fmt::join(set_titles(data.sets), ", "), scan.rows, name_of(problem));
   const auto count = static_cast<int64_t>(names.size());
   if (!asked.count) return names;
   const bool numbered = names == default_labels(count);
@@ -152,7 +172,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
       throw UserError(
           "{}: no row has a label; name the column label, labels, class, category or score, or set columns.label in "
           "dataset_info.json to your column",
-          fmt::join(data.sets, ", "));
+          fmt::join(set_titles(data.sets), ", "));
     if (!problem && scan.rows > 0) problem = problem_of_rows(scan);
     if (names.empty()) names = settle_names(scan, asked, *problem, data);
   }
@@ -166,7 +186,7 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
                                              : asked.names_at);
   if (problem == Problem::kSingleLabel && count < 2)
     throw UserError("{}: all rows have the same label, '{}', so there is nothing to learn; add rows with other labels",
-                    fmt::join(data.sets, ", "), names[0]);
+                    fmt::join(set_titles(data.sets), ", "), names[0]);
   LabelSet out{.problem = *problem, .id2label = std::move(names)};
   if (*problem == Problem::kMultiLabel && count <= 2) out.lists_are_yes_or_no = all_say_yes_or_no(data, count);
   return out;

@@ -11,6 +11,7 @@ namespace fettle {
 // the label column of all rows of data.sets. Labels from the rows follow these rules:
 // - names are sorted;
 // - whole numbers are label numbers if the smallest one is 0; otherwise they are names in numerical order;
+// - -1 beside 0 to n means "no label" if num_labels is not n + 2; without num_labels, it is an error if n is 2 or more;
 // - a list means several labels per row;
 // - numbers with a point, such as 2.0, mean a regression (in lists, 0.0 and 1.0 do not);
 // - labels without names are LABEL_0, LABEL_1, ...

@@ -21,9 +21,9 @@ using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 const std::vector<std::string_view> kKeys = {
-    "file_name",  "formatting",      "columns", "tags",        "num_samples", "ranking",
-    "split",      "subset",          "folder",  "hf_hub_url",  "ms_hub_url",  "om_hub_url",
-    "script_url", "cloud_file_name", "file",    "drop_system", "prompt"};
+    "file_name", "formatting",  "columns",    "tags",       "num_samples", "ranking",    "split",
+    "subset",    "folder",      "hf_hub_url", "ms_hub_url", "om_hub_url",  "script_url", "cloud_file_name",
+    "file",      "drop_system", "prompt",     "sample_by",  "only_marked"};
 const std::vector<std::string_view> kColumns = {"prompt",  "query",  "response",  "history", "messages", "system",
                                                 "tools",   "images", "videos",    "audios",  "chosen",   "rejected",
                                                 "kto_tag", "text",   "text_pair", "label"};
@@ -73,6 +73,20 @@ std::map<std::string, std::string> words(const std::string& where, const ordered
     if (!word.is_string()) throw UserError("{}.{}: found {}, wanted a string", where, key, word.dump());
     out[key] = word.get<std::string>();
   }
+  return out;
+}
+
+// Reads `tags`. A role may have a list of names.
+std::multimap<std::string, std::string> read_tags(const std::string& where, const ordered_json& value) {
+  std::multimap<std::string, std::string> out;
+  ordered_json single = value;
+  for (const auto& [tag, names] : value.items()) {
+    if (!names.is_array() || tag == "role_tag" || tag == "content_tag" || tag == "spans_tag") continue;
+    single.erase(tag);
+    for (const auto& name : names)
+      for (const auto& pair : words(where, {{tag, name}}, kTags)) out.insert(pair);
+  }
+  for (const auto& pair : words(where, single, kTags)) out.insert(pair);
   return out;
 }
 
@@ -168,6 +182,7 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   source.name = name;
   source.ranking = flag_of(where, entry, "ranking");
   source.drop_system = flag_of(where, entry, "drop_system");
+  source.only_marked = flag_of(where, entry, "only_marked");
   if (entry.contains("formatting") && !entry["formatting"].is_string())
     throw UserError("{}.formatting: found {}, wanted a string", where, entry["formatting"].dump());
   source.formatting = entry.value("formatting", "alpaca");
@@ -176,17 +191,24 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
     throw UserError("{}.formatting: '{}' is not known; use one of {}", where, source.formatting,
                     fmt::join(kFormats, ", "));
   if (entry.contains("columns")) source.columns = words(where + ".columns", entry["columns"], kColumns);
-  if (entry.contains("tags")) source.tags = words(where + ".tags", entry["tags"], kTags);
+  if (entry.contains("tags")) source.tags = read_tags(where + ".tags", entry["tags"]);
   if (entry.contains("prompt")) {
     if (source.formatting != "alpaca_prompt")
       throw UserError("{}.prompt: belongs to formatting: alpaca_prompt, found {}", where, source.formatting);
     source.prompt = prompt_format(where + ".prompt", entry["prompt"]);
   }
   // If the entry does not describe the rows, the format is detected. An entry that names only the columns of the two
-  // replies does not describe the rows, because the prompt is missing.
+  // replies does not describe the rows, because the prompt is missing. If the entry describes messages, the first
+  // message shows the format.
   const bool only_replies = std::ranges::all_of(
       source.columns, [](const auto& column) { return column.first == "chosen" || column.first == "rejected"; });
-  if (!entry.contains("formatting") && only_replies && source.tags.empty()) source.formatting.clear();
+  const bool messages = source.columns.contains("messages") || !source.tags.empty();
+  if (!entry.contains("formatting") && (only_replies || messages)) source.formatting.clear();
+  if (const std::string by = text_of(where, entry, "sample_by"); !by.empty()) {
+    source.sample_by = text_rows_named(by);
+    if (!source.sample_by)
+      throw UserError("{}.sample_by: '{}' is not known; use one of {}", where, by, fmt::join(kTextRowNames, ", "));
+  }
   if (entry.contains("num_samples")) {
     if (!entry["num_samples"].is_number_unsigned() || entry["num_samples"] == 0)
       throw UserError("{}.num_samples: found {}, wanted a count above 0", where, entry["num_samples"].dump());
@@ -245,14 +267,25 @@ std::string DataSource::tag(const std::string& what, const std::string& otherwis
   return found == tags.end() ? otherwise : found->second;
 }
 
+std::string set_title(const std::string& name) {
+  if (!name.starts_with("{")) return name;
+  const ordered_json entry = parse_json_or_discard<ordered_json>(name);
+  for (const char* key : {"file_name", "hf_hub_url", "ms_hub_url"})
+    if (entry.is_object() && entry.contains(key) && entry[key].is_string()) return entry[key].get<std::string>();
+  return "an entry";
+}
+
+std::vector<std::string> set_titles(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  for (const std::string& name : names) out.push_back(set_title(name));
+  return out;
+}
+
 DataSource find_source(const std::string& name, const fs::path& dataset_dir, const std::optional<HubSettings>& hub) {
   if (name.starts_with("{")) {
     const ordered_json entry = parse_json_or_discard<ordered_json>(name);
     if (entry.is_discarded()) throw UserError("dataset: {} is not valid JSON", name);
-    std::string title = "an entry";
-    for (const char* key : {"file_name", "hf_hub_url", "ms_hub_url"})
-      if (entry.contains(key) && entry[key].is_string()) title = entry[key].get<std::string>();
-    return from_entry(title, entry, "dataset", dataset_dir, hub);
+    return from_entry(set_title(name), entry, "dataset", dataset_dir, hub);
   }
   constexpr std::string_view kRemote = "REMOTE:";
   if (const std::string dir = dataset_dir.string(); dir.starts_with(kRemote))

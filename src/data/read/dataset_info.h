@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/prompt_format.h"
+#include "data/read/rows.h"
 #include "hub/settings.h"
 
 namespace fettle {
@@ -20,19 +21,26 @@ struct DataSource {
   std::vector<std::filesystem::path> files;  // the files of the rows, in this order
   std::string formatting;  // alpaca, sharegpt, openai, alpaca_prompt, text; "" detects it from each row's columns
   std::map<std::string, std::string> columns;  // the column of each part of a row (prompt, query, response, ...)
-  std::map<std::string, std::string> tags;     // field and role names in the rows, by tag: {"role_tag", "from"}, ...
-  std::optional<int64_t> num_samples;          // number of rows to take; the seed chooses them
-  std::optional<int64_t> first_rows;           // number of rows to take: the first ones of the set
-  std::optional<double> first_share;           // share of the rows to take: the first ones of the set
-  bool ranking = false;                        // the rows are preference pairs
-  bool drop_system = false;                    // the system message of a conversation is left out
-  std::optional<PromptFormat> prompt;          // alpaca_prompt: the text of the prompt; none: Alpaca's
+  // Field and role names in the rows, by tag: {"role_tag", "from"}, ... A role may have several names.
+  std::multimap<std::string, std::string> tags;
+  std::optional<int64_t> num_samples;  // number of rows to take; the seed chooses them
+  std::optional<int64_t> first_rows;   // number of rows to take: the first ones of the set
+  std::optional<double> first_share;   // share of the rows to take: the first ones of the set
+  bool ranking = false;                // the rows are preference pairs
+  bool drop_system = false;            // the system message of a conversation is left out
+  bool only_marked = false;            // only messages with a field such as `train: true` are trained
+  std::optional<TextRows> sample_by;   // rows of text files; none: DataSpec::sample_by
+  std::optional<PromptFormat> prompt;  // alpaca_prompt: the text of the prompt; none: Alpaca's
 
   // Returns the column that the entry names for the part `what` (for example "prompt"). Returns `otherwise` if the
-  // entry names none. tag() returns the name that the entry gives for the tag `what`, or else `otherwise`.
+  // entry names none. tag() returns the first name that the entry gives for the tag `what`, or else `otherwise`.
   std::string column(const std::string& what, const std::string& otherwise = "") const;
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };
+
+// Return how messages call an item of the recipe's `dataset`: its name, or the file that an entry in JSON names.
+std::string set_title(const std::string& name);
+std::vector<std::string> set_titles(const std::vector<std::string>& names);
 
 // Finds the data set `name`. It may be
 // - an entry as JSON text, or the name of an entry in dataset_dir/dataset_info.json;

@@ -28,9 +28,11 @@ std::string prefix_of(const std::string& folder) {
 
 // Returns the data files below the prefix, with paths relative to the prefix.
 std::vector<std::string> data_files_of(const Snapshot& snapshot, const std::string& prefix) {
-  std::vector<std::string> out;
+  std::vector<fs::path> files;
   for (const HubFile& file : snapshot.files())
-    if (file.path.starts_with(prefix) && is_data_file(file.path)) out.push_back(file.path.substr(prefix.size()));
+    if (file.path.starts_with(prefix)) files.emplace_back(file.path.substr(prefix.size()));
+  std::vector<std::string> out;
+  for (const fs::path& file : data_files_among(std::move(files))) out.push_back(file.generic_string());
   return out;
 }
 

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -23,8 +26,15 @@ using TakeRow = std::function<bool(Row)>;
 
 constexpr size_t kLargestRow = size_t{1} << 28;
 constexpr size_t kMostColumns = 100'000;
-constexpr std::array<std::string_view, 10> kEnds = {".json", ".jsonl", ".ndjson",  ".csv",   ".tsv",
-                                                    ".txt",  ".text",  ".parquet", ".arrow", ".feather"};
+constexpr std::array<std::string_view, 12> kEnds = {".json", ".jsonl", ".ndjson",   ".csv",     ".tsv",   ".txt",
+                                                    ".text", ".md",    ".markdown", ".parquet", ".arrow", ".feather"};
+
+bool is_markdown(std::string_view kind) {
+  return kind == ".md" || kind == ".markdown";
+}
+bool is_text(std::string_view kind) {
+  return kind == ".txt" || kind == ".text" || is_markdown(kind);
+}
 
 // Returns the index of the first byte that is zero or not valid UTF-8; npos when there is none.
 size_t find_bad_byte(std::string_view text) {
@@ -109,14 +119,27 @@ class Reader {
     }
   }
 
-  void text() {
-    std::string line;
+  void text(TextRows rows) {
+    std::string line, text;
+    int64_t begin = 1;
+    const auto take = [&] {
+      if (is_blank(text)) return true;
+      Row row{.line = begin, .bad = why_bad_text(text)};
+      if (row.bad.empty()) row.value["text"] = std::move(text);
+      return take_(std::move(row));
+    };
     for (int64_t number = 1; bytes_.line(line, kLargestRow); ++number) {
-      if (is_blank(line)) continue;
-      Row row{.line = number, .bad = why_bad_text(line)};
-      if (row.bad.empty()) row.value["text"] = std::move(line);
-      if (!take_(std::move(row))) return;
+      const bool begins = rows == TextRows::kLine || number == 1 ||
+                          (rows == TextRows::kParagraph && (is_blank(line) || is_blank(text)));
+      if (begins) {
+        if (!take()) return;
+        text = std::move(line);
+        begin = number;
+      } else if (text.size() <= kLargestRow) {
+        text += '\n' + line;
+      }
     }
+    take();
   }
 
  private:
@@ -284,15 +307,53 @@ bool is_pattern(const std::filesystem::path& path) {
   return path.string().find_first_of("*?[") != std::string::npos;
 }
 
+// Returns whether the file is about the data and not a part of it.
+bool is_description(const std::filesystem::path& file) {
+  static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
+                                                                "dataset_dict.json", "state.json"};
+  const std::string name = file.filename().string(), lower = lower_case(name);
+  return name.empty() || name[0] == '.' || lower.starts_with("readme") || lower.starts_with("license") ||
+         std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end();
+}
+
+bool is_hidden(const std::filesystem::path& path) {
+  return std::ranges::any_of(path, [](const auto& part) { return part.string().starts_with('.'); });
+}
+
+// Prints a note about files of a folder that are not read, once for each folder.
+void tell_left_out(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files,
+                   const std::vector<std::filesystem::path>& read) {
+  std::map<std::string, int64_t> kinds;
+  int64_t count = 0;
+  for (const auto& file : files) {
+    if (is_description(file) || is_hidden(file.lexically_relative(folder)) || std::ranges::count(read, file)) continue;
+    ++count;
+    ++kinds[file.extension().empty() ? "no ending" : file.extension().string()];
+  }
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  if (count == 0 || !told.insert(folder.string()).second) return;
+  std::vector<std::string> names;
+  for (const auto& [kind, number] : kinds) names.push_back(fmt::format("{} {}", number, kind));
+  constexpr size_t kShown = 6;
+  const size_t shown = std::min(kShown, names.size());
+  info("data: {}: {} file{} of other kinds {} left out ({}{})", folder.string(), count, count == 1 ? "" : "s",
+       count == 1 ? "is" : "are", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+       shown < names.size() ? ", ..." : "");
+}
+
 // Returns the data files of `folder` and its subfolders, without the files that describe data sets.
 std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> found;
+  std::vector<std::filesystem::path> all;
   std::error_code error;
   for (std::filesystem::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::error_code gone;
-    if (at->is_regular_file(gone) && is_data_file(at->path())) found.push_back(at->path());
+    if (at->is_regular_file(gone)) all.push_back(at->path());
   }
   if (error) throw UserError("the folder {} cannot be read: {}", folder.string(), error.message());
+  std::vector<std::filesystem::path> found = data_files_among(all);
+  if (!found.empty()) tell_left_out(folder, all, found);
   return found;
 }
 
@@ -335,14 +396,23 @@ std::string kind_of(const std::filesystem::path& file) {
 }
 
 bool is_data_file(const std::filesystem::path& file) {
-  static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
-                                                                "dataset_dict.json", "state.json"};
-  const std::string name = file.filename().string();
-  return !name.empty() && name[0] != '.' && std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end() &&
-         std::find(kDescriptions.begin(), kDescriptions.end(), name) == kDescriptions.end();
+  return !is_description(file) && std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end();
 }
 
-void read_rows(const std::filesystem::path& file, const TakeRow& take) {
+std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files) {
+  std::erase_if(files, [](const auto& file) { return !is_data_file(file); });
+  if (!std::ranges::all_of(files, [](const auto& file) { return is_text(kind_of(file)); }))
+    std::erase_if(files, [](const auto& file) { return is_markdown(kind_of(file)); });
+  return files;
+}
+
+std::optional<TextRows> text_rows_named(std::string_view name) {
+  const auto found = std::ranges::find(kTextRowNames, name);
+  if (found == kTextRowNames.end()) return std::nullopt;
+  return static_cast<TextRows>(found - kTextRowNames.begin());
+}
+
+void read_rows(const std::filesystem::path& file, const TakeRow& take, TextRows texts) {
   const std::string kind = kind_of(file);
   bool seen = false;
   const TakeRow noted = [&](Row row) { return seen = true, take(std::move(row)); };
@@ -359,8 +429,8 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take) {
       reader.json_file();
     else if (kind == ".csv" || kind == ".tsv")
       reader.table(kind == ".csv" ? separator_of(file) : '\t');
-    else if (kind == ".txt" || kind == ".text")
-      reader.text();
+    else if (is_text(kind))
+      reader.text(texts);
     else
       throw UserError("{}: files of kind '{}' cannot be read; wanted one of {} (also with .gz or .zst)", file.string(),
                       kind, fmt::join(kEnds, " "));

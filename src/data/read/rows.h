@@ -1,11 +1,14 @@
 // Defines Row and read_rows, which reads the rows of a data file in order, each with its line number.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fettle {
@@ -24,28 +27,39 @@ struct Row {
   void parse();
 };
 
+// What becomes a row of a text file: a line that is not blank, the lines between blank lines, or the whole file. The
+// names are those of the text loader of Hugging Face's datasets.
+enum class TextRows { kLine, kParagraph, kDocument };
+inline constexpr std::array<std::string_view, 3> kTextRowNames = {"line", "paragraph", "document"};
+// Returns nullopt when the name is unknown.
+std::optional<TextRows> text_rows_named(std::string_view name);
+
 // Reads the rows of a file, and calls `take` for each row until `take` returns false. The ending of the name decides
 // the format:
 // - .json: an array of objects, or one object per line; .jsonl and .ndjson: one object per line;
 // - .csv and .tsv: a head line, then one row per record, with strings as values. If the head line of a .csv file has no
 //   comma, the separator is ; or tab or |;
-// - .txt and .text: each line that is not blank is a row {"text": line};
+// - .txt, .text, .md and .markdown: rows {"text": ...}, as `texts` says; line ends become \n;
 // - any of these with .gz or .zst;
 // - .parquet; .arrow and .feather (Arrow's file and stream formats).
 // Sets Row::bad for a row that cannot be used, for example because it is larger than 256 MiB. Throws UserError when the
 // file cannot be read, is cut off or broken, or has no rows.
-void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>& take);
+void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>& take,
+               TextRows texts = TextRows::kLine);
 
 // Returns the files that `path` names, sorted. `path` is a file, a folder, or a pattern (* ? [ ], also in names of
-// folders). A folder stands for the data files in it and in its subfolders. Throws UserError when there is no file, or
-// a folder cannot be read.
+// folders). A folder stands for the data files in it and in its subfolders; a note on stderr gives the number of other
+// files. Throws UserError when there is no file, or a folder cannot be read.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
 // Returns whether `path` is a file, a folder, or a pattern that matches a file.
 bool names_something(const std::filesystem::path& path);
 
 // Returns whether the name has the ending of a file of rows. Returns false for files that describe data sets
-// (dataset_info.json, ...).
+// (dataset_info.json, README.md, ...).
 bool is_data_file(const std::filesystem::path& file);
+// Returns the data files of a folder with these files. A Markdown file counts only if all data files are texts: beside
+// files of rows in other formats, it probably describes them.
+std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files);
 
 // Returns the lower-case ending that decides how the file is read, without .gz or .zst (".jsonl" for rows.JSONL.gz).
 std::string kind_of(const std::filesystem::path& file);

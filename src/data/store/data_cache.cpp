@@ -95,20 +95,22 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   key.add(fmt::format("thinking {} {} {}", s.thinking.enabled ? (*s.thinking.enabled ? "on" : "off") : "auto",
                       s.thinking.keep_old, s.thinking.drop_old));
   if (s.plain_text_rows) key.add("plain text rows");
+  key.add(kTextRowNames[static_cast<size_t>(s.text_rows(source))]);
   if (s.labels) {
     key.add(name_of(s.labels->problem)).add(s.labels_optional ? "labels optional" : "");
     if (s.labels->lists_are_yes_or_no) key.add(*s.labels->lists_are_yes_or_no ? "yes or no" : "numbers");
     for (const std::string& name : s.labels->id2label) key.add(name);
   }
   key.add(source.formatting).add(source.ranking ? "ranking" : "").add(source.drop_system ? "drop_system" : "");
+  key.add(source.only_marked ? "only_marked" : "");
   if (const auto& prompt = source.prompt)
     for (const std::string* text : {&prompt->format, &prompt->no_input_format, &prompt->system_format,
                                     &prompt->system_prompt, &prompt->no_input_system_prompt})
       key.add("prompt").add(*text);
-  for (const auto* names : {&source.columns, &source.tags}) {
-    for (const auto& [what, name] : *names) key.add(what).add(name);
-    key.add("");
-  }
+  for (const auto& [what, name] : source.columns) key.add(what).add(name);
+  key.add("");
+  for (const auto& [what, name] : source.tags) key.add(what).add(name);
+  key.add("");
   const auto interruptible = [] { InterruptScope::check("the data files were hashed"); };
   for (const fs::path& file : source.files) key.add(kind_of(file)).add_file(file, interruptible);
   return key.text();

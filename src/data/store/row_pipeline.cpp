@@ -33,10 +33,17 @@ struct Chunk {
   std::exception_ptr failure;  // the exception that ended the reading of the file after these rows
 };
 
+// Returns how many bytes a row without text counts as. A row of a text file may be a whole document.
+size_t bytes_of(const nlohmann::ordered_json& row) {
+  const auto text = row.is_object() ? row.find("text") : row.end();
+  const bool document = text != row.end() && text->is_string();
+  return std::max(kColumnsRowBytes, document ? text->get_ref<const std::string&>().size() : 0);
+}
+
 class Pipeline {
  public:
-  Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work)
-      : files_(files), left_(most), work_(work) {
+  Pipeline(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work, TextRows texts)
+      : files_(files), left_(most), work_(work), texts_(texts) {
     // Starting a thread can throw. If so, the destructors in `threads_` stop and join the threads that are running.
     threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
     for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
@@ -72,12 +79,13 @@ class Pipeline {
     for (size_t file = 0; file < files_.size() && left_ > 0; ++file) {
       chunk->file = static_cast<uint32_t>(file);
       try {
-        read_rows(files_[file], [&](Row row) {
-          chunk->bytes += row.text.empty() ? kColumnsRowBytes : row.text.size() + kRowBytes;
+        const auto take = [&](Row row) {
+          chunk->bytes += row.text.empty() ? bytes_of(row.value) : row.text.size() + kRowBytes;
           chunk->rows.push_back(std::move(row));
           if (chunk->bytes >= kChunkBytes && !hand_on(chunk, stop)) return false;
           return --left_ > 0;
-        });
+        };
+        read_rows(files_[file], take, texts_);
       } catch (...) {
         chunk->failure = std::current_exception();
         left_ = 0;
@@ -137,6 +145,7 @@ class Pipeline {
   const std::vector<std::filesystem::path>& files_;
   int64_t left_;  // rows still to read
   const RowWork& work_;
+  const TextRows texts_;
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
@@ -152,8 +161,8 @@ class Pipeline {
 }  // namespace
 
 void for_each_row(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work,
-                  const TakeOutcome& take) {
-  Pipeline pipeline(files, most, work);
+                  const TakeOutcome& take, TextRows texts) {
+  Pipeline pipeline(files, most, work, texts);
   while (const std::unique_ptr<Chunk> chunk = pipeline.next()) {
     for (size_t i = 0; i < chunk->outcomes.size(); ++i) {
       if (chunk->outcomes[i].failure) std::rethrow_exception(chunk->outcomes[i].failure);

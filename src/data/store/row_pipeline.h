@@ -20,6 +20,6 @@ using TakeOutcome = std::function<void(uint32_t file, int64_t line, Outcome& out
 // Arrow rows, so memory does not grow with the files. Errors come from reading, from `work` (Outcome::failure) or
 // from `take`; throws the first error in the order of the rows.
 void for_each_row(const std::vector<std::filesystem::path>& files, int64_t most, const RowWork& work,
-                  const TakeOutcome& take);
+                  const TakeOutcome& take, TextRows texts = TextRows::kLine);
 
 }  // namespace fettle
