@@ -8,13 +8,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -37,6 +40,33 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
+// Removes a user: "me@gpu01" gives "gpu01".
+std::string without_user(const std::string& host) {
+  return host.substr(host.rfind('@') + 1);
+}
+
+// Returns whether the name means, on every host, the host itself.
+bool is_own_name(const std::string& address) {
+  return address == "localhost" || address.starts_with("localhost.") || address.starts_with("127.") || address == "::1";
+}
+
+// Returns the variables that the processes on the hosts get from this process: the settings of communication libraries
+// and of XLA, and those settings of Fettle that all processes should share. Other users can see their values.
+std::vector<std::pair<std::string, std::string>> passed_on() {
+  constexpr std::string_view kBeginnings[] = {"NCCL_", "RCCL_", "UCX_", "XLA_"},
+                             kNames[] = {"FETTLE_HEARTBEAT_SECONDS", "FETTLE_HANG_SECONDS", "FETTLE_CACHE",
+                                         "FETTLE_COMPILE_CACHE_GB"};
+  std::vector<std::pair<std::string, std::string>> out;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry, name = text.substr(0, text.find('='));
+    const bool sound = std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+    if (sound && (std::ranges::count(kNames, name) > 0 ||
+                  std::ranges::any_of(kBeginnings, [&](std::string_view begin) { return name.starts_with(begin); })))
+      out.emplace_back(name, environment(name.c_str()));
+  }
+  return out;
+}
+
 // Returns the shell command of one process. The command reads the password with which the processes find each other
 // (docs/hosts.md) from standard input, because other users can see the arguments of a command. When the input ends,
 // because this program closes it or has died, training gets SIGTERM. Training then saves a checkpoint and ends.
@@ -48,8 +78,9 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
       "export FETTLE_STORE_PASSWORD FETTLE_RANK={} FETTLE_SIZE={} FETTLE_LOCAL_RANK={} FETTLE_LOCAL_SIZE={} "
       "FETTLE_ADDRESS={} FETTLE_JOB={} && ",
       rank, size, rank % options.per_host, options.per_host,
-      quoted(options.address.empty() ? hosts[0].substr(hosts[0].rfind('@') + 1) : options.address), job);
+      quoted(options.address.empty() ? without_user(hosts[0]) : options.address), job);
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
+  for (const auto& [name, value] : passed_on()) text += fmt::format("export {}={} && ", name, quoted(value));
   text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
   for (const std::string& word : options.words) text += " " + quoted(word);
   // A shell gives background jobs an empty standard input. Descriptor 3 keeps the input of this command, so that a
@@ -110,6 +141,11 @@ int launch(const LaunchOptions& options) {
             std::string(key).substr(0, std::strlen(key) - 1));
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
+  const std::string first = without_user(hosts[0]);
+  if (options.address.empty() && is_own_name(first) &&
+      !std::ranges::all_of(hosts, [](const std::string& host) { return is_own_name(without_user(host)); }))
+    throw UserError(
+        "--hosts: the other hosts cannot reach the first host as '{}'; name it as they do, or set --address", first);
   // When one process has failed, the other processes notice this after FateTimes::silence, and should end by
   // themselves. Those that still run after `patience` seconds get SIGTERM. The shells that still run after twice
   // `patience` are killed.

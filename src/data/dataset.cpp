@@ -264,6 +264,7 @@ class Loader {
 
 // Adds a note if held-out rows are also trained. Their loss does not tell how the model does on new rows.
 void note_shared_rows(const Datasets& data, int64_t unit, DataReport& report) {
+  if (data.eval.empty()) return;
   const std::vector<UnitDigest> trained = digests_of(data.train, unit), held_out = digests_of(data.eval, unit);
   const int64_t shared = std::ranges::count_if(held_out, [&](const UnitDigest& one) {
     const auto found = std::ranges::lower_bound(trained, one.first, {}, &UnitDigest::first);

@@ -40,8 +40,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   if (response.empty())
     bad_row(
         "the entry names columns, but neither `prompt` and `response` nor `messages` is among them; name the columns "
-        "of "
-        "the rows, or set formatting: text for plain texts");
+        "of the rows, or set formatting: text for plain texts");
   Sample sample{.format = "alpaca"};
   if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
@@ -87,9 +86,9 @@ Sample plain_prompt(const ordered_json& row, const DataSource& source) {
 }
 
 // Reads ms-swift's conversations, which are lists of {human, assistant} pairs.
-Sample pairs(const ordered_json& row, const ordered_json& list) {
+Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource& source) {
   Sample sample{.format = "pairs"};
-  if (const std::string system = text_column(row, "system"); !system.empty())
+  if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});
   for (const auto& pair : list)
     for (const auto& [column, role] : {std::pair{"human", "user"}, {"assistant", "assistant"}}) {
@@ -97,7 +96,7 @@ Sample pairs(const ordered_json& row, const ordered_json& list) {
         bad_row("a turn has no '{}': {}", column, pair.dump().substr(0, 120));
       sample.messages.push_back({.role = role, .content = text_of(pair[column], fmt::format("'{}'", column))});
     }
-  sample.tools_json = tools_of(row, "tools");
+  sample.tools_json = tools_of(row, source.column("tools", "tools"));
   return sample;
 }
 
@@ -107,7 +106,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
     const ordered_json* value = find_column(row, column);
     if (!value && !train) bad_row("'{}' is null", column);
     if (value && value->is_array()) {
-      for (Message& message : read_messages(*value, column, message_names({}, false))) {
+      for (Message& message : read_messages(*value, column, message_names(source, false))) {
         message.of_prompt = message.train && !train;
         message.train = message.train && train;
         sample.messages.push_back(std::move(message));
@@ -169,17 +168,18 @@ Sample tokens(const ordered_json& row) {
   return sample;
 }
 
+// Returns whether `list` is a list whose first item has the field `name`.
+bool first_has(const ordered_json& list, const std::string& name) {
+  return list.is_array() && !list.empty() && list[0].is_object() && list[0].contains(name);
+}
+
 Sample turns_of(const ordered_json& row, const DataSource& source) {
   const std::string column = turns_column(row, source);
   if (!source.formatting.empty()) return conversation(row, source, column, source.formatting == "sharegpt");
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
-  const auto first_has = [&](const std::string& name) {
-    return list->is_array() && !list->empty() && (*list)[0].is_object() && (*list)[0].contains(name);
-  };
-  if (first_has("human") && first_has("assistant")) return pairs(row, *list);
-  const bool openai = first_has("role") || (column == "messages" && !first_has("from"));
-  return conversation(row, source, column, !openai);
+  if (first_has(*list, "human") && first_has(*list, "assistant")) return pairs(row, *list, source);
+  return conversation(row, source, column, !has_openai_names(*list, column, source));
 }
 
 Sample read_any(const ordered_json& value, const DataSource& source) {
@@ -234,6 +234,12 @@ std::string turns_column(const ordered_json& row, const DataSource& source) {
   for (const char* column : {"messages", "conversations", "conversation"})
     if (has_column(row, column)) return column;
   return "";
+}
+
+bool has_openai_names(const ordered_json& list, const std::string& column, const DataSource& source) {
+  if (!source.formatting.empty()) return source.formatting == "openai";
+  const std::string role = source.tag("role_tag", "role");
+  return (role != "from" && first_has(list, role)) || (column == "messages" && !first_has(list, "from"));
 }
 
 bool is_conversation(const ordered_json& row, const DataSource& source) {

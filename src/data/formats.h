@@ -45,6 +45,10 @@ std::string read_variables(const nlohmann::ordered_json& row);
 // Returns a plain sample as kPrompted.
 Sample without_template(Sample plain);
 
+// Returns whether the messages in `list`, the value of `column`, have OpenAI's names for fields and roles (role,
+// content), and not ShareGPT's (from, value). The entry's formatting decides; without it, the first message.
+bool has_openai_names(const nlohmann::ordered_json& list, const std::string& column, const DataSource& source);
+
 // Returns the column with the turns of a conversation: the column that the source names, or else the usual one of the
 // source's format. If the source sets no format, returns the first usual column that the row has. Returns "" if the row
 // is not a conversation.

@@ -1,8 +1,9 @@
 #include "data/preferences.h"
 
 #include <algorithm>
+#include <array>
 
-#include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "data/messages.h"
 
@@ -20,14 +21,6 @@ bool opens_conversation(const ordered_json& reply) {
   return false;
 }
 
-// Returns whether the turns end with a reply, in the usual names of roles.
-bool ends_with_reply(const ordered_json& turns) {
-  if (turns.empty() || !turns.back().is_object()) return false;
-  for (const char* name : {"role", "from"})
-    if (turns.back().contains(name)) return turns.back()[name] == "assistant" || turns.back()[name] == "gpt";
-  return false;
-}
-
 // Returns the column that has the prompt as a list of turns; "" when there is none. A conversation of other things than
 // turns, such as Capybara's pairs of input and output, does not count if the replies are whole conversations.
 std::string prompt_column(const ordered_json& row, const DataSource& source, const ordered_json& reply) {
@@ -42,10 +35,14 @@ std::string prompt_column(const ordered_json& row, const DataSource& source, con
 }
 
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
-ordered_json with_reply(ordered_json turns, const ordered_json& reply, const DataSource& source) {
-  const bool openai = source.formatting == "openai" ||
-                      (source.formatting.empty() && !turns.empty() && turns.is_array() && turns[0].contains("role"));
-  const MessageNames names = message_names(source, !openai);
+ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std::string& column,
+                        const DataSource& source) {
+  const MessageNames names = message_names(source, !has_openai_names(turns, column, source));
+  const auto role_of = [&](const ordered_json& one) -> std::string {
+    if (!one.is_object() || !one.contains(names.role) || !one[names.role].is_string()) return "";
+    const auto found = names.roles.find(one[names.role].get<std::string>());
+    return found == names.roles.end() ? "" : found->second;
+  };
   const auto turn = [&](const std::string& role, const ordered_json& text) {
     return ordered_json{{names.role, role}, {names.content, text}};
   };
@@ -56,7 +53,8 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const Dat
     // A reply with the same first turn is the whole conversation. `turns` may then be a copy of the other reply, as in
     // UltraFeedback.
     if (!turns.empty() && !reply.empty() && reply[0] == turns[0]) return reply;
-    if (!turns.empty() && opens_conversation(reply) && !ends_with_reply(turns))
+    const std::string last = turns.empty() ? "" : role_of(turns.back()), first = reply.empty() ? "" : role_of(reply[0]);
+    if ((first == "system" && !turns.empty()) || (first == "user" && last == "user"))
       throw BadRow(
           "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one "
           "of the two");
@@ -103,7 +101,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   if (const std::string turns = prompt_column(row, source, reply); !turns.empty()) {
     if (!has_column(row, turns)) throw BadRow(missing_column(row, turns));
     ordered_json one = row;
-    one[turns] = with_reply(row[turns], reply, source);
+    one[turns] = with_reply(row[turns], reply, turns, source);
     return read_sample(one, source);
   }
   const auto also_copied = [&row](ordered_json one) {
@@ -142,8 +140,19 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
                      source);
 }
 
+// Returns whether the two messages have the same values of the fields that templates use. Other fields, such as an id,
+// may differ.
+bool same_fields(const std::string& a_json, const std::string& b_json) {
+  if (a_json == b_json) return true;
+  const ordered_json a = parse_json_or_discard<ordered_json>(a_json.empty() ? "{}" : a_json),
+                     b = parse_json_or_discard<ordered_json>(b_json.empty() ? "{}" : b_json);
+  return std::ranges::all_of(
+      std::array{"tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning", "thinking"},
+      [&](const char* field) { return a.value(field, ordered_json()) == b.value(field, ordered_json()); });
+}
+
 bool same(const Message& a, const Message& b) {
-  return a.role == b.role && a.content == b.content && a.extra_json == b.extra_json;
+  return a.role == b.role && a.content == b.content && same_fields(a.extra_json, b.extra_json);
 }
 
 void want_chat(const Sample& sample) {

@@ -74,12 +74,12 @@ Request with_fitting_stage(const Request& request) {
   for (size_t i = 0; i < names.size(); ++i) {
     const bool is_own = tasks[i < tasks.size() ? i : 0] == "auto" &&
                         has_rows_of(find_source(names[i], data.dataset_dir, data.hub), data.rows);
-    (is_own ? own : others).push_back(names[i]);
+    (is_own ? own : others).push_back(set_title(names[i]));
   }
   if (!own.empty() && !others.empty())
-    throw UserError(
-        "eval_dataset: stage {} measures {}, but not {}, whose rows are of another kind; measure them in two calls",
-        request.stage().name, fmt::join(own, ", "), fmt::join(others, ", "));
+    throw UserError("{}: stage {} measures {}, but not {}, whose rows are of another kind; measure them in two calls",
+                    data.eval_sets.empty() ? "dataset" : "eval_dataset", request.stage().name, fmt::join(own, ", "),
+                    fmt::join(others, ", "));
   return own.empty() ? request.for_other_rows() : request;
 }
 

@@ -17,6 +17,8 @@ class HeldOut {
 
   // Evaluates the rows. If the stage trains labels, the metrics are those of ClassificationReport::figures.
   Evaluation run(TrainState& state);
+  // Compiles the largest program of run(), and returns the compiler's numbers for its memory.
+  MemoryStats memory_stats() { return evaluator_.memory_stats(); }
   // Returns the report of the last run() if the stage trains labels.
   const std::optional<ClassificationReport>& classes() const { return last_; }
   // Writes the last run()'s classification report into the folder. Does nothing if the stage trains no labels.

@@ -28,7 +28,7 @@ bool ModuleRule::names(const std::string& module) const {
       return found;
     }
     if (match == Match::kName) return name == text;
-    return name.starts_with(text) || name.ends_with(text) || name.find("." + text + ".") != std::string::npos;
+    return name.starts_with(text + ".") || name.ends_with(text) || name.find("." + text + ".") != std::string::npos;
   });
 }
 

@@ -17,7 +17,7 @@ class Regex;
 struct ModuleRule {
   enum class Match {
     kName,  // `text` is the module's whole name; "Linear" stands for all linear layers
-    kPart,  // the module's name begins or ends with `text`, or contains `text` between two dots
+    kPart,  // the module's name is `text`, begins with it and a dot, ends with it, or contains it between two dots
   };
   Match match = Match::kName;
   std::string text;                      // "re:...": a regular expression that must match the beginning of the name

@@ -66,13 +66,14 @@ int run_plan(const Request& request, const PlanOptions& options, std::ostream& o
     if (result.remat) out << format_remat(*result.remat) << "\n";
     out << format_plan(result.plan) << std::flush;
   }
-  const bool fits = result.plan.memory.fits();
-  if (!fits) {
+  result.evaluation_peak = plan_evaluation(result.plan, machine);
+  if (!options.json) out << format_evaluation(result) << std::flush;
+  if (!result.plan.memory.fits()) {
     result.remedies = find_remedies(result.plan, request, machine);
     if (!options.json) out << format_remedies(result.remedies);
   }
   if (options.json) out << to_json(result).dump(2) << "\n";
-  return fits ? 0 : static_cast<int>(ExitCode::kDoesNotFit);
+  return result.fits() ? 0 : static_cast<int>(ExitCode::kDoesNotFit);
 }
 
 }  // namespace fettle

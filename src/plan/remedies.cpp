@@ -26,6 +26,7 @@ class Search {
       fewer_rows();
       shorter_rows();
     }
+    fewer_bits();
     offload();
     more_devices();
     if (run.frozen.empty() && !run.from_scratch) {
@@ -37,7 +38,8 @@ class Search {
   }
 
  private:
-  // Adds the change to `found_` and returns true if the step fits with it. A change that the model or the compiler does
+  // Adds the change to `found_` and returns true if the step fits with it. If it needs more host memory, the text says
+  // how much. A change that the model or the compiler does
   // not allow counts as not fitting. If enough changes were found before, returns true without trying `change`.
   bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
@@ -47,7 +49,10 @@ class Search {
       if (held_bytes(run, fullest_shape(run.batch)) > plan_.memory.share.limit) return false;
       StepPlan plan = plan_step(request_, variant, machine);
       if (!plan.memory.fits()) return false;
-      found_.push_back({change, std::move(plan.memory)});
+      const int64_t host = plan.memory.host();
+      const std::string needs =
+          host > plan_.memory.host() ? fmt::format(" ({} of host memory for each device)", size_text(host)) : "";
+      found_.push_back({change + needs, std::move(plan.memory)});
       return true;
     } catch (const InternalError&) {
       throw;
@@ -97,21 +102,35 @@ class Search {
     }
   }
 
+  void fewer_bits() {
+    if (helps_to_quantise(plan_.run, plan_.memory)) {
+      Variant changed = plan_.variant;
+      changed.quantization_bit = 4;
+      attempt("quantization_bit: 4", changed, machine_);
+    }
+    if (helps_to_use_8_bit_state(plan_.run, plan_.memory)) {
+      Variant changed = plan_.variant;
+      changed.optim = "adamw_8bit";
+      attempt("optim: adamw_8bit", changed, machine_);
+    }
+  }
+
   // Tries the optimizer state first: a step reads and writes it once, but reads the weights twice.
   void offload() {
     Variant changed = plan_.variant;
-    const std::string state = size_text(plan_.memory.optimizer);
     const bool held = !plan_.run.offload_optimizer && !plan_.run.state_on_disk();  // the devices hold the state
     if (held) {
       changed.offload_optimizer = true;
-      if (attempt(fmt::format("offload_optimizer: true ({} to the host's memory)", state), changed, machine_)) return;
+      if (attempt("offload_optimizer: true", changed, machine_)) return;
     }
     if (plan_.run.offload_param) return;
     changed.offload_param = true;
     attempt(held ? "offload_param: true with offload_optimizer: true" : "offload_param: true", changed, machine_);
   }
 
+  // More devices compute more rows at a time. Keeps the rows per step with fewer micro-batches if the numbers divide.
   void more_devices() {
+    const int64_t micro_batches = plan_.run.batch.micro_batches;
     for (const int64_t times : {2, 4, 8}) {
       if (found_.size() >= kEnough) return;
       const std::optional<Machine> larger = machine_.multiplied(times);
@@ -119,7 +138,14 @@ class Search {
       Variant changed = plan_.variant;
       changed.any_device_count = true;
       const MeshAxes& mesh = plan_.mesh;
-      std::string with_mesh;
+      std::string with_mesh, with_rows;
+      if (micro_batches % times == 0) {
+        changed.gradient_accumulation_steps = micro_batches / times;
+        with_rows = fmt::format(" with gradient_accumulation_steps: {} (the same number of rows per step)",
+                                micro_batches / times);
+      } else {
+        with_rows = fmt::format(" ({} rows per step instead of {})", plan_.rows * times, plan_.rows);
+      }
       if (request_.names_mesh() || plan_.variant.mesh) {
         std::map<std::string, int64_t> wider;
         for (const auto& [axis, size] : mesh.axes) wider[axis] = size;
@@ -127,7 +153,7 @@ class Search {
         with_mesh = fmt::format(" with mesh fsdp {}", wider["fsdp"]);
         changed.mesh = std::move(wider);
       }
-      if (attempt(larger->title() + with_mesh, changed, *larger)) return;
+      if (attempt(larger->title() + with_mesh + with_rows, changed, *larger)) return;
     }
   }
 

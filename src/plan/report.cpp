@@ -17,11 +17,17 @@ std::string seconds_text(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
-// Names the kernels that the step calls. If it calls none, names the kernels that the recipe could select.
+// Names the kernels that the step calls. If it calls none, names the kernels that the recipe turns off, or else those
+// that it could select.
 std::string format_kernels(const StepPlan& plan) {
   std::vector<std::string> used;
   for (const KernelUse& use : plan.kernels) used.push_back(fmt::format("{}, {} calls", use.kernel, use.calls));
   if (!used.empty()) return fmt::format("kernels: {}\n", fmt::join(used, "; "));
+  if (plan.kernels_off.size() == 1)
+    return fmt::format("kernels: off by the recipe; this device's default is {}\n", plan.kernels_off[0]);
+  if (!plan.kernels_off.empty())
+    return fmt::format("kernels: off by the recipe; this device's defaults are {}\n",
+                       fmt::join(plan.kernels_off, ", "));
   if (plan.kernels_on_request.empty()) return "";
   return fmt::format(
       "kernels: none; kernels={} selects kernels that are off by default on these devices (docs/kernels.md)\n",
@@ -177,7 +183,8 @@ nlohmann::json to_json(const PlanResult& result) {
     step["tokens_per_second_bound"] = static_cast<double>(plan.tokens()) / plan.seconds_bound();
   }
   nlohmann::json out{{"per_device", to_json(plan.memory)},
-                     {"fits", plan.memory.fits()},
+                     {"fits", result.fits()},
+                     {"evaluation_peak_bytes", nullptr},
                      {"mesh", mesh},
                      {"per_device_train_batch_size", plan.run.rows_per_device},
                      {"gradient_accumulation_steps", plan.run.batch.micro_batches},
@@ -187,6 +194,7 @@ nlohmann::json to_json(const PlanResult& result) {
   out["kernels"] = nlohmann::json::array();
   for (const KernelUse& use : plan.kernels)
     out["kernels"].push_back({{"kernel", use.kernel}, {"calls", use.calls}, {"flops", use.cost.flops}});
+  if (result.evaluation_peak) out["evaluation_peak_bytes"] = *result.evaluation_peak;
   out["gradient_checkpointing"] = plan.run.remat.name;
   if (result.remat) out["gradient_checkpointing_choice"] = to_json(*result.remat);
   if (result.choice) out["meshes"] = choice_json(*result.choice);
@@ -209,6 +217,16 @@ std::string format_plan(const StepPlan& plan) {
   text += format_host_traffic(plan.host_traffic);
   if (plan.timeline) text += format_time(plan);
   return text;
+}
+
+std::string format_evaluation(const PlanResult& result) {
+  if (!result.evaluation_peak) return "";
+  const MemoryTable& memory = result.plan.memory;
+  std::string text = format_evaluation_peak(result.plan.run, *result.evaluation_peak);
+  if (!result.evaluation_fits())
+    text += fmt::format(", {} more than the limit: it does not fit; set a smaller per_device_eval_batch_size",
+                        size_text(*result.evaluation_peak - memory.share.limit));
+  return text + "\n";
 }
 
 std::string format_remedies(const std::vector<Remedy>& remedies) {

@@ -48,6 +48,15 @@ std::vector<std::string> kernels_on_request(std::string_view platform, std::stri
   return out;
 }
 
+// Returns the kernels that `kernels: auto` would select, if the request turns kernels off.
+std::vector<std::string> kernels_off(const Request& request, const RunTarget& target) {
+  std::vector<std::string> out;
+  if (request.devices().kernels != std::vector<std::string>{"off"}) return out;
+  for (const KernelRow* row : select_kernels(target.platform, {"auto"}, target.capability))
+    out.emplace_back(row->name());
+  return out;
+}
+
 }  // namespace
 
 StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine) {
@@ -71,6 +80,7 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
       .flops = program.flops(),
       .kernels = program.kernels(),
       .kernels_on_request = kernels_on_request(machine.run_target().platform, machine.run_target().capability),
+      .kernels_off = kernels_off(request, machine.run_target()),
       .compile_seconds = seconds};
   const HloModule module = read_hlo(compiled.optimized);
   plan.host_traffic = host_traffic_of(module);
@@ -79,6 +89,13 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
     plan.timeline =
         estimate(module, plan.mesh, *machine.target(), machine.linked_devices(), assumptions_for(run, shape.length));
   return plan;
+}
+
+std::optional<int64_t> plan_evaluation(const StepPlan& plan, const Machine& machine) {
+  const Run& run = plan.run;
+  if (run.length.evaluate.every == Interval::Every::kNever) return std::nullopt;
+  const Program program = build_eval_step(run, fullest_shape(run.eval_batch));
+  return evaluation_peak(run, plan.memory, machine.compile(program, run.tf32).memory);
 }
 
 }  // namespace fettle

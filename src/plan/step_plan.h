@@ -24,6 +24,7 @@ struct StepPlan {
   double flops = 0;                             // per step over all devices: matrix products, including recomputation
   std::vector<KernelUse> kernels;               // the kernels that the step calls
   std::vector<std::string> kernels_on_request;  // kernels of this platform that run only if the recipe names them
+  std::vector<std::string> kernels_off;         // kernels that this device has by default, if the recipe has `off`
   std::vector<Traffic> traffic;
   HostTraffic host_traffic;
   std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known
@@ -43,5 +44,8 @@ struct StepPlan {
 
 // Compiles the same step that `train` would run. Reads no weights. Throws the errors of resolve() and of the compiler.
 StepPlan plan_step(const Request& request, const Variant& variant, const Machine& machine);
+// Compiles the evaluation of the planned run for rows of cutoff_len tokens, and returns its peak (evaluation_peak).
+// Returns nullopt if the run does not evaluate.
+std::optional<int64_t> plan_evaluation(const StepPlan& plan, const Machine& machine);
 
 }  // namespace fettle

@@ -104,9 +104,10 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
   }
   if (!whole.empty() && fixed)
     throw UserError(
-        "{}: quantization_config leaves out {}, so the weights of these layers differ in kind. Fettle does not support "
-        "this together with layers_to_transform and offload_param; remove the key, or use the original weights with "
-        "quantization_bit",
+        "{}: quantization_config leaves out {}, so these layers differ in kind from the others. Fettle does not "
+        "support "
+        "this together with offload_param, or with an adapter on some layers only (layers_to_transform); remove these, "
+        "or use the original weights with quantization_bit",
         file, fmt::join(whole, ", "));
   if (!whole.empty())
     warn(

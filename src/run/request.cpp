@@ -55,6 +55,9 @@ Request::Request(const Recipe& recipe, Command command)
   recipe_ = std::make_shared<const Recipe>(with_variant(recipe, variant));
   if (trains(command)) check_stage_keys(*stage_, KeyValues(*recipe_));
   open(true);
+  const std::string missing = missing_adapters();
+  if (!missing.empty() && command == Command::kExport) throw UserError("{}", missing);
+  if (!missing.empty()) warn("{}", missing);
   if (command == Command::kEval) {
     const bool said = recipe.set_at.contains("stage");
     if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
@@ -67,9 +70,10 @@ void Request::open(bool changes) {
   models_ = fetch_models(*recipe_, std::move(models_), wanted);
   if (changes) models_ = change_model(*recipe_, *stage_, std::move(models_), trains(command_), wanted);
   repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(models_.model, wanted));
-  const std::string missing = missing_earlier_adapters(models_.name_of(models_.model), models_.adapters);
-  if (!missing.empty() && command_ == Command::kExport) throw UserError("{}", missing);
-  if (!missing.empty()) warn("{}", missing);
+}
+
+std::string Request::missing_adapters() const {
+  return missing_earlier_adapters(models_.name_of(models_.model), models_.adapters);
 }
 
 std::string Request::config_file() const {

@@ -66,6 +66,9 @@ class Request {
   std::string config_file() const;          // the path of the model's config.json, for messages
   const std::string& model_folder() const;  // for a model on a hub, its folder in the hub's cache
   const std::vector<std::string>& adapters() const;
+  // Returns the message about an adapter that lacks the adapters below it (checkpoint/peft/earlier_adapters.h); "" if
+  // there is none. The constructor has already warned about it.
+  std::string missing_adapters() const;
   // Returns the names of the model and its adapters, "base + adapter". A name is the name on the hub or the name of the
   // folder.
   std::string model_title() const;

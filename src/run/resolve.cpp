@@ -232,23 +232,10 @@ class Resolving {
                     recipe_.where("apollo_target"), fmt::join(run_.update.low_rank, ", "));
   }
 
-  // Refuses offload_param for models whose layers alternate between several kinds. Also refuses it with PiSSA and with
-  // new DoRA adapters: the programs that initialise these adapters need the weights of all layers on the device.
   void check_offload() const {
     if (!recipe_.offload_param) return;
-    auto refuse = [&](const std::string& what, const std::string& remedy) {
-      throw UserError("{}: offload_param: {} needs the weights of all layers on the device; {}",
-                      recipe_.where("offload_param"), what, remedy);
-    };
-    const std::vector<LayerGroup> groups = groups_of(run_.model);
-    if (std::ranges::any_of(groups, [](const LayerGroup& group) { return group.period > 1; }))
-      throw UserError(
-          "{}: offload_param is not implemented for {}, whose layers alternate between several kinds; use "
-          "offload_optimizer, or more devices",
-          recipe_.where("offload_param"), run_.model.family->model_type);
-    if (run_.pissa) refuse("pissa_init", "remove one of the two");
-    if (run_.lora && run_.lora->dora && run_.adapter.empty())
-      refuse("a new adapter with use_dora", "remove one of the two");
+    if (const std::string refusal = offload_param_refusal(run_); !refusal.empty())
+      throw UserError("{}: {}", recipe_.where("offload_param"), refusal);
   }
 
   // Refuses a pipeline whose stages would differ. Also refuses features that are not implemented for pipelines.

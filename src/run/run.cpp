@@ -5,6 +5,7 @@
 #include "adapters/lora.h"
 #include "base/error.h"
 #include "base/random.h"
+#include "models/layer_groups.h"
 #include "run/batch_spec.h"
 
 namespace fettle {
@@ -99,6 +100,21 @@ Run with_merged(Run run, int64_t times) {
 Run with_unsplit_rows(Run run) {
   run.sharding = run.sharding.for_one_row();
   return run;
+}
+
+std::string offload_param_refusal(const Run& run) {
+  const std::vector<LayerGroup> groups = groups_of(run.model);
+  if (std::ranges::any_of(groups, [](const LayerGroup& group) { return group.period > 1; }))
+    return fmt::format(
+        "offload_param is not implemented for {}, whose layers alternate between several kinds; use "
+        "offload_optimizer, or more devices",
+        run.model.family->model_type);
+  // The programs that make these new adapters read the weights of all layers on the device.
+  const bool dora = run.lora && run.lora->dora && run.adapter.empty();
+  if (run.pissa || dora)
+    return fmt::format("offload_param: {} needs the weights of all layers on the device; remove one of the two",
+                       run.pissa ? "pissa_init" : "a new adapter with use_dora");
+  return "";
 }
 
 std::string frozen_input(const Param& param) {

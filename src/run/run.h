@@ -176,6 +176,10 @@ Run with_merged(Run run, int64_t times);
 // Returns the same run for small batches: neither rows nor positions are split over the devices.
 Run with_unsplit_rows(Run run);
 
+// Returns why the run cannot have offload_param, as the end of a message, with a remedy; "" if it can. Does not look at
+// the mesh.
+std::string offload_param_refusal(const Run& run);
+
 // Names of program inputs and outputs.
 std::string frozen_input(const Param& param);
 std::string trained_input(const Param& param);

@@ -10,10 +10,12 @@ Recipe with_variant(Recipe recipe, const Variant& variant) {
   };
   take(recipe.per_device_train_batch_size, variant.per_device_train_batch_size);
   if (variant.per_device_eval_batch_size) recipe.per_device_eval_batch_size = variant.per_device_eval_batch_size;
+  if (variant.quantization_bit) recipe.quantization_bit = variant.quantization_bit;
   take(recipe.gradient_accumulation_steps, variant.gradient_accumulation_steps);
   take(recipe.cutoff_len, variant.cutoff_len);
   take(recipe.gradient_checkpointing, variant.gradient_checkpointing);
   take(recipe.finetuning_type, variant.finetuning_type);
+  take(recipe.optim, variant.optim);
   take(recipe.offload_optimizer, variant.offload_optimizer);
   take(recipe.offload_param, variant.offload_param);
   take(recipe.train_from_scratch, variant.train_from_scratch);

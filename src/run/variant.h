@@ -18,7 +18,8 @@ struct Recipe;
 struct Variant {
   std::optional<int64_t> per_device_train_batch_size, per_device_eval_batch_size, gradient_accumulation_steps,
       cutoff_len;
-  std::optional<std::string> gradient_checkpointing, finetuning_type;
+  std::optional<int64_t> quantization_bit;
+  std::optional<std::string> gradient_checkpointing, finetuning_type, optim;
   std::optional<bool> offload_optimizer, offload_param, train_from_scratch;
   std::optional<std::map<std::string, int64_t>> mesh;
   std::map<std::string, std::string> sharding = {};  // replaces these entries of the recipe's sharding

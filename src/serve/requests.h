@@ -42,8 +42,8 @@ struct CompletionRequest {
   // Number of likely tokens to report at each position; 0: only the drawn token; nullopt: the reply has no logprobs.
   std::optional<int> top_logprobs;
 
-  // Returns `defaults`, changed by the values that the request sets. With a seed,
-  // replies with different values of `number` get different random numbers.
+  // Returns `defaults`, changed by the values that the request sets. With a seed, replies with different values of
+  // `number` get different random numbers.
   ReplyOptions options(ReplyOptions defaults, uint64_t number = 0) const;
 };
 

@@ -165,8 +165,12 @@ std::vector<std::shared_ptr<PendingReply>> Scheduler::submit(std::vector<ReplyJo
     // A request for which a row is free does not count as waiting.
     const int64_t free = std::max<int64_t>(0, rows - writing_);
     if (std::ssize(waiting_) + std::ssize(replies) > limits_.max_waiting + free)
-      throw RequestError(429, fmt::format("{} requests are waiting already; ask again later", waiting_.size()), "",
-                         "rate_limit_exceeded");
+      throw RequestError(
+          429,
+          fmt::format("{} replies are waiting already, and the request asks for {} more than there is "
+                      "room for; ask again later",
+                      waiting_.size(), std::ssize(waiting_) + std::ssize(replies) - limits_.max_waiting - free),
+          "", "rate_limit_exceeded");
     waiting_.insert(waiting_.end(), replies.begin(), replies.end());
   }
   submitted_.notify_all();

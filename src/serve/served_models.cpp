@@ -78,7 +78,13 @@ ServedModels served_models(const Request& request, const std::vector<std::string
             Session::Adapters::kTogether,
             {{.name = first_name(last_word(request.model_title())), .root = request.model_folder()}}};
   std::vector<std::string> folders = own;
-  for (const Named& one : named) folders.push_back(one.path);
+  for (const Named& one : named) {
+    folders.push_back(one.path);
+    if (const std::string missing = request.with_adapters({one.path}).missing_adapters(); !missing.empty())
+      throw UserError(
+          "--lora-modules: {}; adapters that are served side by side are not merged, so export these two first",
+          missing);
+  }
   ServedModels out{request.with_adapters(folders), Session::Adapters::kSideBySide, {}};
   const std::string base = last_word(request.without_adapters().model_title());
   const std::vector<std::string>& found = out.request.adapters();

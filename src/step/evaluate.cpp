@@ -100,12 +100,19 @@ Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples,
 
 struct Evaluator::RowLosses : ProgramRows {};
 
+const Executable& Evaluator::program(const BatchShape& shape) {
+  const std::pair key(shape.lines, shape.length);
+  const auto found = programs_.find(key);
+  if (found != programs_.end()) return found->second;
+  return programs_.emplace(key, devices_.compile(build_eval_step(run_, shape, candidates_))).first->second;
+}
+
+MemoryStats Evaluator::memory_stats() {
+  return program(batches_.fullest()).memory_stats();
+}
+
 Evaluator::RowLosses Evaluator::rows(TrainState& state, const Batch& batch) {
-  const std::pair key(batch.shape.lines, batch.shape.length);
-  auto program = programs_.find(key);
-  if (program == programs_.end())
-    program = programs_.emplace(key, devices_.compile(build_eval_step(run_, batch.shape, candidates_))).first;
-  return {run_rows(devices_, run_, program->second, state, batch)};
+  return {run_rows(devices_, run_, program(batch.shape), state, batch)};
 }
 
 std::vector<double> Evaluator::losses(TrainState& state) {

@@ -39,6 +39,8 @@ class Evaluator {
   Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates = {},
             RowGrouping grouping = RowGrouping::kNone);
   Evaluation run(TrainState& state);
+  // Compiles the program for the largest batches, and returns the compiler's numbers for its memory.
+  MemoryStats memory_stats();
   // Returns each example's loss, summed over its trained tokens, in the order of the examples. Not available for
   // preferences.
   std::vector<double> losses(TrainState& state);
@@ -48,6 +50,7 @@ class Evaluator {
 
  private:
   struct RowLosses;
+  const Executable& program(const BatchShape& shape);
   RowLosses rows(TrainState& state, const Batch& batch);
   Devices& devices_;
   const Run& run_;

@@ -108,24 +108,41 @@ bool could_put_weights_on_disk(const Run& run) {
   return std::ranges::any_of(run.trained, [&](const Param& param) { return run.trained_above_compute(param); });
 }
 
+// Returns whether arrays can move to the host's memory. A pipeline needs them on the devices. On the CPU, host memory
+// is the device's memory.
+bool can_offload(const Run& run) {
+  return run.sharding.stages() == 1 && run.target.platform != "cpu";
+}
+
 // Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, the
 // changes that reduce activations come first. Otherwise, the changes that reduce weights and state come first.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   std::vector<std::string> activations, weights;
+  const int64_t gap = -table.head_room();  // offload is named only if it moves as much as is missing
   if (run.remat.saves != Remat::kFull) activations.push_back("gradient_checkpointing: full");
   if (run.rows_per_device > 1)
     activations.push_back(fmt::format(
         "a per_device_train_batch_size below {} (raise gradient_accumulation_steps to keep the rows per step)",
         run.rows_per_device));
   activations.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
-  if (!run.lora) weights.push_back("finetuning_type: lora");
+  if (!run.lora && !run.from_scratch) weights.push_back("finetuning_type: lora");
+  if (helps_to_quantise(run, table)) weights.push_back("quantization_bit: 4");
+  if (helps_to_use_8_bit_state(run, table)) weights.push_back("optim: adamw_8bit");
   if (run.compute == DType::kF32) weights.push_back("bf16: true");
-  if (!run.offload_optimizer && table.optimizer > 0)
-    weights.push_back(fmt::format("offload_optimizer: true ({} to the host's memory)", size_text(table.optimizer)));
+  const std::string optimizer = "offload_optimizer: true";
+  const bool offloads = can_offload(run), state = offloads && !run.offload_optimizer && table.optimizer > 0;
+  if (state && table.optimizer >= gap)
+    weights.push_back(fmt::format("{} ({} to the host's memory)", optimizer, size_text(table.optimizer)));
   if (could_put_weights_on_disk(run))
     weights.push_back("offload_dir_weights: true (the layers' float32 weights to the disk)");
-  if (!run.offload_param)
-    weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layer_bytes(run))));
+  if (offloads && !run.offload_param && offload_param_refusal(run).empty()) {
+    const int64_t layers = layer_bytes(run), both = layers + (state ? table.optimizer : 0);
+    if (layers >= gap)
+      weights.push_back(fmt::format("offload_param: true ({} to the host's memory)", size_text(layers)));
+    else if (both >= gap)
+      weights.push_back(
+          fmt::format("offload_param: true with {} ({} to the host's memory)", optimizer, size_text(both)));
+  }
   weights.push_back("more devices (device_count, mesh: {fsdp: N})");
   if (const MemoryShare& share = table.share; share.requested() < share.available() && table.peak <= share.available())
     weights.push_back(fmt::format("a gpu_memory_utilization above {:g}", share.utilization));
@@ -135,7 +152,22 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
   return first;
 }
 
+int64_t largest_entry(const MemoryTable& table) {
+  return std::max({table.frozen, table.trained, table.optimizer, table.batch, table.temporaries});
+}
+
 }  // namespace
+
+bool helps_to_quantise(const Run& run, const MemoryTable& table) {
+  // quantise.h has the rules.
+  const bool possible = run.lora && run.quantised.empty() && !run.model.config.groups && run.merged.empty() &&
+                        !run.pissa && !run.float8 && run.reference_folder.empty();
+  return possible && table.frozen == largest_entry(table);
+}
+
+bool helps_to_use_8_bit_state(const Run& run, const MemoryTable& table) {
+  return !run.lora && run.optimizer.rule->name == "adamw_torch" && table.optimizer == largest_entry(table);
+}
 
 int64_t held_bytes(const Run& run, const BatchShape& shape) {
   return frozen_bytes(run, Memory::kDevice) + trained_bytes(run, Memory::kDevice) +
@@ -238,6 +270,29 @@ void require_fit(const Run& run, const MemoryTable& table) {
       table.temporaries == 0 ? "more than " : "", size_text(table.peak), table.device, size_text(table.share.limit),
       table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(-table.head_room()), largest->what,
       size_text(largest->bytes), fmt::join(remedies(run, table), "; "));
+}
+
+int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemoryStats& evaluation) {
+  // On the CPU, host memory is also device memory.
+  return evaluation.peak + table.optimizer + (run.target.platform == "cpu" ? table.host_optimizer : 0);
+}
+
+std::string format_evaluation_peak(const Run& run, int64_t peak) {
+  return fmt::format("an evaluation needs {} on each device (per_device_eval_batch_size: {})", size_text(peak),
+                     run.eval_rows_per_device);
+}
+
+void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak) {
+  if (table.has_room_for(peak)) return;
+  std::vector<std::string> remedies;
+  if (run.eval_rows_per_device > 1)
+    remedies.push_back(fmt::format("a per_device_eval_batch_size below {}", run.eval_rows_per_device));
+  remedies.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
+  remedies.push_back("eval_strategy: no");
+  throw DoesNotFit("{} of {}, which has {}{}: {} too little. To reduce it: {}", format_evaluation_peak(run, peak),
+                   table.device, size_text(table.share.limit),
+                   table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(peak - table.share.limit),
+                   fmt::join(remedies, "; "));
 }
 
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {

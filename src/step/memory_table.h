@@ -39,7 +39,8 @@ struct MemoryTable {
 
   int64_t head_room() const { return share.limit - peak; }
   int64_t host() const { return host_frozen + host_trained + host_optimizer + host_temporaries; }
-  bool fits() const { return !share.known() || peak <= share.limit; }
+  bool fits() const { return has_room_for(peak); }
+  bool has_room_for(int64_t bytes) const { return !share.known() || bytes <= share.limit; }
 };
 
 // Returns the bytes that one device stores between steps: weights, optimizer state and the batch.
@@ -58,9 +59,24 @@ std::string format_memory_table(const MemoryTable& table);
 // Returns sizes in bytes: peak_bytes, limit_bytes, frozen_bytes, adapter_bytes, trained_bytes, ... (docs/plan.md).
 nlohmann::json to_json(const MemoryTable& table);
 
+// Returns whether quantization_bit: 4 is possible, and the frozen weights of LoRA are the largest entry of the table.
+bool helps_to_quantise(const Run& run, const MemoryTable& table);
+// Returns whether optim: adamw_8bit can replace AdamW in full tuning, and the optimizer state is the largest entry.
+bool helps_to_use_8_bit_state(const Run& run, const MemoryTable& table);
+
 // Throws DoesNotFit when the step does not fit into the device's memory. The message has the shortfall, the largest
 // entry of the table, and changes of the recipe that reduce the step's memory.
 void require_fit(const Run& run, const MemoryTable& table);
+
+// Returns the largest use of one device's memory by an evaluation during training. `evaluation` has the compiler's
+// numbers for the evaluation's program. The optimizer state of the training step (`table`) stays on the device.
+int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemoryStats& evaluation);
+// Returns "an evaluation needs 1.23 GB on each device (per_device_eval_batch_size: 8)".
+std::string format_evaluation_peak(const Run& run, int64_t peak);
+// Throws DoesNotFit when an evaluation with this peak does not fit into the device's memory. `table` is that of the
+// training step.
+void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak);
+
 // Throws DoesNotFit when `devices` devices with this table need more than `free` bytes of host memory. The need
 // includes disk_staging. `free` is the host's free memory. If `free` is 0, the free memory is not known, and the check
 // passes.

@@ -46,7 +46,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   Prepared prepared = prepare(request, devices, processes, phases);
   const RunLength& length = prepared.length;
 
-  // Settles and compiles the step, so that its memory is known before it runs.
+  // Settles and compiles the step and the evaluation, so that their memory is known before they run.
   processes.enter("compiling");
   const auto shape_of = [&](const BatchSpec& spec) { return prepared.batches.of(spec).fullest(); };
   const Run run = settle_step(prepared.asked, shape_of, devices, prepared.written());
@@ -58,6 +58,14 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   phases.done("compiled the step");
   info("{}", format_memory_table(memory));
   require_fit(run, memory);
+  std::optional<HeldOut> held_out;
+  if (length.eval_every > 0 && !prepared.data.eval.empty()) {
+    held_out.emplace(devices, run, prepared.data.eval);
+    const int64_t peak = evaluation_peak(run, memory, held_out->memory_stats());
+    phases.done("compiled the evaluation");
+    info("{}", format_evaluation_peak(run, peak));
+    require_evaluation_fit(run, memory, peak);
+  }
   if (request.plan_only()) return 0;
 
   // Loads the weights onto their devices.
@@ -91,8 +99,6 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
                      .memory_limit = memory.share.limit},
                     std::move(prepared.record), processes.first());
   recorder.measure_memory([&] { return devices.client().peak_bytes_in_use(); });
-  std::optional<HeldOut> held_out;
-  if (length.eval_every > 0 && !prepared.data.eval.empty()) held_out.emplace(devices, run, prepared.data.eval);
   TrainingLoop loop(
       {devices, run, repository, length, batches, prepared.output, processes, programs, held_out, state, recorder});
   on_interrupt("stopping after this step, then a checkpoint is saved; Ctrl-C again ends at once without saving");

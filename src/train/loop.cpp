@@ -1,5 +1,6 @@
 #include "train/loop.h"
 
+#include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "step/run_step.h"

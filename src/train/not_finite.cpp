@@ -32,8 +32,8 @@ void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const 
   const std::string skip =
       bad.empty() ? "" : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));
   const auto kept = newest_checkpoint(run.output.folder);
-  // No step has changed the weights yet, so the learning rate is not the cause.
-  if (state.step == 0)
+  // No step has changed the weights yet, so the learning rate is not the cause. Rows that all fail have a common cause.
+  if (state.step == 0 && bad.size() == all.size())
     throw UserError(
         "step 1: loss {}, gradient norm {}. {} {}. Perhaps the model's weights are broken, or too large for the "
         "arithmetic: `fettle generate` shows whether the model writes text, and bf16: false with fp16: false computes "

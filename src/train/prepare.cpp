@@ -77,11 +77,11 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   BatchChoices choices(data.train, tokenizer.pad_id().value_or(0));
   const Batches& batches = choices.of(asked.batch);
   const int64_t resumed_step = resume ? resume->step : 0;
-  require_same_data(processes, batches.identity(), resumed_step);
+  const RunLength length = run_length(asked.length, batches.steps_per_epoch());
+  require_same_data(processes, batches.identity(), length.eval_every > 0 ? data.eval : Examples(), resumed_step);
   if (resume) check_data(resume->state, batches.identity());
 
-  // The length, and what it needs.
-  const RunLength length = run_length(asked.length, batches.steps_per_epoch());
+  // What the length needs.
   check_best(asked, length);
   require_disk(asked, repository, length, resume.has_value(), resumed_step, processes.several());
   phases.done("read the rows");

@@ -45,7 +45,7 @@ struct Prepared {
   Run asked;                          // the run before settle_step()
   OutputFolder output;                // keeps other runs out of output_dir
   std::optional<ResumePoint> resume;  // none: a new run. Its `record` is empty: see below
-  RunRecord record;                   // the record so far; empty for a new run
+  RunRecord record;                   // the record so far; for a new run, only the time at which it started
   Tokenizer tokenizer;
   Datasets data;
   BatchChoices batches;  // of data.train

@@ -25,10 +25,13 @@ void require_same_base(const Processes& processes, const Run& run, const ModelRe
   processes.require_same("base model", {{"the base model", base}, {"the adapter", adapter_digest(run)}});
 }
 
-void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step) {
+void require_same_data(const Processes& processes, const DataIdentity& data, const Examples& held_out,
+                       int64_t resumed_step) {
   if (!processes.several()) return;
   processes.require_same("data", {{"the number of rows", data.groups},
                                   {"the data (its tokens)", data.digest},
+                                  {"the number of held-out rows", held_out.size()},
+                                  {"the held-out data (its tokens)", held_out.digest()},
                                   {"the step of the checkpoint", resumed_step}});
 }
 

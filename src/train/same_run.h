@@ -3,6 +3,7 @@
 
 #include "checkpoint/repository.h"
 #include "data/batches/batches.h"
+#include "data/store/examples.h"
 #include "run/request.h"
 #include "run/run.h"
 #include "train/processes.h"
@@ -17,6 +18,8 @@ void require_same_start(const Processes& processes, const Request& request);
 // Throws UserError in every process if one process has another base model, or another adapter to train further.
 void require_same_base(const Processes& processes, const Run& run, const ModelRepository& repository);
 // Throws UserError in every process if one process has other tokens, or continues from a checkpoint of another step.
-void require_same_data(const Processes& processes, const DataIdentity& data, int64_t resumed_step);
+// `held_out` has the rows that the run evaluates; it is empty if the run evaluates none.
+void require_same_data(const Processes& processes, const DataIdentity& data, const Examples& held_out,
+                       int64_t resumed_step);
 
 }  // namespace fettle

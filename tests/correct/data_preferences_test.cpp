@@ -99,6 +99,20 @@ TEST_F(Preferences, WholeConversationsWinOverOtherColumns) {
       (Rows{"+ ab</s>c[yes</s>]", "- ab</s>c[no</s>]"}));
 }
 
+TEST_F(Preferences, ThePromptMayBeTheSystemTurnAlone) {
+  EXPECT_EQ(
+      rows(
+          R"({"messages": [{"role": "system", "content": "S"}], "chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "yes"}], "rejected": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "no"}]})"),
+      (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
+}
+
+TEST_F(Preferences, TurnsMayHaveFieldsThatTemplatesDoNotUse) {
+  EXPECT_EQ(
+      rows(
+          R"({"chosen": [{"from": "human", "value": "Q", "id": "1"}, {"from": "gpt", "value": "yes", "id": "2"}], "rejected": [{"from": "human", "value": "Q", "id": "3"}, {"from": "gpt", "value": "no", "id": "4"}]})"),
+      (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+}
+
 TEST_F(Preferences, TextsOfAnthropicsDataSetsAreConversations) {
   EXPECT_EQ(
       rows(

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "correct/generate_models.h"
+#include "data/example.h"
 #include "generate/chat.h"
 #include "generate/generate.h"
 #include "generate/session.h"

@@ -226,9 +226,12 @@ TEST(Answers, SeveralRepliesAreNumberedAndCountedApart) {
   EXPECT_EQ(answer["choices"][1]["message"]["content"], "b");
   EXPECT_EQ(answer["choices"][1]["finish_reason"], "stop");
   EXPECT_EQ(answer["usage"]["completion_tokens"], 5);
-  const std::vector<json> events =
-      events_of(stream.begin(1) + stream.piece(call, {}, 0) + stream.piece(text_part("b"), {}, 1) +
-                stream.end("stop", 1) + stream.end("stop", 0) + stream.done({3, 5}));
+  std::string text = stream.begin(1);
+  text += stream.piece(call, {}, 0);
+  text += stream.piece(text_part("b"), {}, 1);
+  text += stream.end("stop", 1);
+  text += stream.end("stop", 0) + stream.done({3, 5});
+  const std::vector<json> events = events_of(text);
   std::vector<int> indices;
   for (size_t i = 0; i < 5; ++i) indices.push_back(events[i]["choices"][0]["index"]);
   EXPECT_THAT(indices, ElementsAre(1, 0, 1, 1, 0));

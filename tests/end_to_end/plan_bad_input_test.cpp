@@ -124,6 +124,22 @@ TEST(HostMemory, TrainingIsRefusedBeforeAnythingIsRead) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 
+// The rows of the step are short, but the held-out row is so long that its evaluation needs more than 1.5 GB.
+TEST(HostMemory, TrainingIsRefusedIfTheEvaluationDoesNotFit) {
+  TempFolder folder;
+  std::string ids = "5";
+  for (int i = 1; i < 131'072; ++i) ids += ",5";
+  write_text(folder / "held_out.jsonl", "{\"input_ids\": [" + ids + "]}\n");
+  const std::vector<std::string> words =
+      with(train_words(folder / "out"),
+           {"cutoff_len=131072", "per_device_train_batch_size=1", "per_device_eval_batch_size=2", "kernels=off",
+            "eval_dataset=" + (folder / "held_out.jsonl").string(), "eval_strategy=epoch"});
+  const Outcome run = Running(folder.path(), words, "", "", rlim_t{1'500'000'000}).wait();
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.err, AllOf(HasSubstr("an evaluation needs "), HasSubstr("a per_device_eval_batch_size below 2")));
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/trainer_log.jsonl"));
+}
+
 // With 300 MiB, the program starts, but it has too little memory to compile.
 TEST(HostMemory, CompilingNeedsMemory) {
   TempFolder folder;

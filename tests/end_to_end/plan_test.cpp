@@ -108,6 +108,46 @@ TEST(Plan, SplitsTheHiddenStateOverTpIfTheStepDoesNotFit) {
   EXPECT_EQ(nlohmann::json::parse(run.out)["remedies"][0]["change"], "sharding: {act_embed: tp}") << run.out;
 }
 
+// Fewer bits for the largest part come before offload, whose remedy says how much host memory it needs.
+TEST(Plan, NamesFewerBitsForTheLargestPart) {
+  TempFolder folder;
+  for (const auto& [bytes, method, change] : {std::tuple{500'000, "finetuning_type=lora", "quantization_bit: 4"},
+                                              {1'300'000, "finetuning_type=full", "optim: adamw_8bit"}}) {
+    const Outcome run = run_fettle(
+        folder, plan_words({"--target", small_card(folder, bytes), "--json", method, "bf16=false", "cutoff_len=16",
+                            "per_device_train_batch_size=1", "gradient_checkpointing=full"}));
+    EXPECT_EQ(run.code, 3) << run.err;
+    const nlohmann::json remedies = nlohmann::json::parse(run.out)["remedies"];
+    EXPECT_EQ(remedies[0]["change"], change);
+    if (remedies.size() > 1) {
+      EXPECT_EQ(remedies[1]["change"], "offload_optimizer: true (0.76 MB of host memory for each device)");
+    }
+  }
+}
+
+TEST(Plan, SaysThatTheRecipeTurnsKernelsOff) {
+  TempFolder folder;
+  EXPECT_THAT(run_fettle(folder, plan_words({"plugin=cpu", "kernels=off"})).out,
+              HasSubstr("kernels: off by the recipe; this device's defaults are cpu_attention, "));
+}
+
+// The batch of the evaluation is so much larger than that of the step that only the evaluation does not fit.
+TEST(Plan, CountsTheEvaluation) {
+  TempFolder folder;
+  const auto plan = [&](const std::string& target, const std::vector<std::string>& more) {
+    return run_fettle(folder, with(plan_words({"--target", target}),
+                                   with({"eval_strategy=epoch", "val_size=4", "per_device_eval_batch_size=64"}, more)));
+  };
+  const Outcome large = plan("mi300x", {"--json"});
+  ASSERT_EQ(large.code, 0) << large.err;
+  const nlohmann::json json = nlohmann::json::parse(large.out);
+  const int64_t step = json["per_device"]["peak_bytes"], evaluation = json["evaluation_peak_bytes"];
+  ASSERT_GT(evaluation, step);
+  const Outcome small = plan(small_card(folder, (step + evaluation) / 2), {});
+  EXPECT_EQ(small.code, 3) << small.err;
+  EXPECT_THAT(small.out, AllOf(HasSubstr("(per_device_eval_batch_size: 64)"), HasSubstr("it does not fit; set a")));
+}
+
 TEST(Plan, FitFindsALargerBatch) {
   TempFolder folder;
   const std::string target = small_card(folder, 1'800'000) + ":1";

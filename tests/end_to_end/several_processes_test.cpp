@@ -20,6 +20,7 @@
 namespace fettle {
 namespace {
 
+using testing::AllOf;
 using testing::AnyOf;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
@@ -242,6 +243,20 @@ TEST_F(SeveralProcesses, AMistakeInOneRecipeEndsAll) {
   }
 }
 
+// RANK and WORLD_SIZE may be left in the environment by mistake.
+TEST_F(SeveralProcesses, AProcessThatWaitsSaysWhoStartedIt) {
+  const std::string port = std::to_string(free_port());
+  const Environment variables[] = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"FETTLE_STORE_PORT", port}};
+  const Running running(folder_.path(), words("out"));
+  EXPECT_TRUE(wait_until([&] { return read_text(folder_ / "stderr").find("unset RANK") != std::string::npos; }));
+  running.send(SIGTERM);
+  EXPECT_THAT(running.wait().err,
+              HasSubstr("started by torchrun or PyTorchJob as process 1 of 2 (RANK is set); waiting for the others at "
+                        "localhost:" +
+                        port));
+}
+
 TEST_F(SeveralProcesses, ThePluginMustSupportThem) {
   const auto outcomes = run(2, words("out"), {{0, {"plugin=cpu"}}, {1, {"plugin=cpu"}}});
   for (const Outcome& one : outcomes) {
@@ -379,6 +394,29 @@ TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
   EXPECT_THAT(launched({"--address", "10.0.0.1"}), HasSubstr("FETTLE_ADDRESS='10.0.0.1'"));
 }
 
+TEST_F(SeveralProcesses, LaunchRefusesAFirstHostThatTheOthersCannotReach) {
+  for (const char* first : {"localhost", "me@localhost", "127.0.0.1", "::1"}) {
+    const Outcome one =
+        run_fettle(folder_, {"launch", "--hosts", std::string(first) + ",gpu02", "--shell", "/bin/false", "tune.yaml"});
+    EXPECT_EQ(one.code, 2) << one.err;
+    EXPECT_THAT(one.err, AllOf(HasSubstr("cannot reach the first host as '"), HasSubstr("set --address")));
+  }
+}
+
+TEST_F(SeveralProcesses, LaunchPassesSettingsOnButNoTokens) {
+  write_text(folder_ / "shell", "#!/bin/sh\necho \"$2\"\nexit 7\n");
+  std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+  const Environment variables[] = {{"NCCL_SOCKET_IFNAME", "it's ib0"},
+                                   {"FETTLE_HANG_SECONDS", "77"},
+                                   {"HF_TOKEN", "hf_secret"},
+                                   {"FETTLE_API_KEY", "secret"}};
+  const std::string out =
+      run_fettle(folder_, {"launch", "--hosts", "a", "--shell", (folder_ / "shell").string(), "tune.yaml"}).out;
+  EXPECT_THAT(out, AllOf(HasSubstr("export NCCL_SOCKET_IFNAME='it'\\''s ib0' && "),
+                         HasSubstr("export FETTLE_HANG_SECONDS='77' && "), HasSubstr("export XLA_FLAGS="),
+                         Not(HasSubstr("secret"))));
+}
+
 // Each process has its own current folder, so `lora` means different folders, as on hosts with their own caches.
 TEST_F(SeveralProcesses, AdaptersToTrainFurtherMustBeTheSame) {
   const Outcome alone = run_fettle(folder_, words("one", {"max_steps=1"}));
@@ -394,6 +432,20 @@ TEST_F(SeveralProcesses, AdaptersToTrainFurtherMustBeTheSame) {
   for (const Outcome& one : run(2, words("two", {"max_steps=1", "adapter_name_or_path=lora"}), {}, true)) {
     EXPECT_EQ(one.code, 2);
     EXPECT_THAT(one.err, HasSubstr("the adapter differs between"));
+  }
+}
+
+// Each process has its own file of held-out rows. The tokens differ, but not their number.
+TEST_F(SeveralProcesses, HeldOutRowsMustBeTheSame) {
+  for (const auto& [process, ids] : {std::pair{"process-0", "[1, 2, 3]"}, {"process-1", "[1, 3, 2]"}}) {
+    std::filesystem::create_directories(folder_ / process);
+    write_text(folder_ / process / "held_out.jsonl",
+               fmt::format(R"({{"input_ids": {}, "labels": {}}})", ids, ids) + "\n");
+  }
+  for (const Outcome& one :
+       run(2, words("out", {"max_steps=1", "eval_dataset=held_out.jsonl", "eval_strategy=epoch"}), {}, true)) {
+    EXPECT_EQ(one.code, 2) << one.err;
+    EXPECT_THAT(one.err, HasSubstr("the held-out data (its tokens) differs between"));
   }
 }
 

@@ -25,6 +25,16 @@ TEST(Rendezvous, SaysWhichProcessesAreMissing) {
               ThrowsMessage<DeviceError>(HasSubstr("2 of 3 processes did not answer within 0 s: 1, 2")));
 }
 
+TEST(Rendezvous, SaysAgainAndAgainWhichProcessesAreMissing) {
+  const ProcessPlace place = place_of(0, 3, free_port());
+  testing::internal::CaptureStderr();
+  const Rendezvous::Seconds wait(0.5), report(0.2);
+  EXPECT_THROW(Rendezvous(place, open_redis_store(place), wait, report), DeviceError);
+  const std::string text = testing::internal::GetCapturedStderr(), said = "waiting for these of 3 processes: 1, 2";
+  EXPECT_THAT(text, HasSubstr(said));
+  EXPECT_NE(text.find(said), text.rfind(said)) << text;
+}
+
 TEST(Rendezvous, SaysThatProcess0CannotBeReached) {
   const ProcessPlace place = place_of(1, 2, free_port());
   EXPECT_THAT([&] { open_redis_store(place, Rendezvous::Seconds(0.1)); },
@@ -76,6 +86,14 @@ TEST(Launchers, NameTheVariableThatIsWrong) {
   variables["WORLD_SIZE"] = "15";
   variables["PET_NPROC_PER_NODE"] = "8";
   EXPECT_THAT(find, ThrowsMessage<UserError>(HasSubstr("WORLD_SIZE is 15, which is not a multiple of")));
+}
+
+TEST(Launchers, MpiexecNeedsAnAddressForSeveralHosts) {
+  std::map<std::string, std::string> variables{
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  EXPECT_THAT([&] { find_place([&](const char* name) { return variables[name]; }); },
+              ThrowsMessage<UserError>(
+                  AllOf(HasSubstr("mpiexec of MPICH"), HasSubstr("process 1 of 4, but MASTER_ADDR is not set"))));
 }
 
 }  // namespace

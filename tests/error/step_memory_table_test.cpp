@@ -24,12 +24,13 @@ using testing::HasSubstr;
 using testing::Not;
 const std::string kLlama = (source_folder() / "tests/reference/models/llama/config.json").string();
 
-Run job_for(const Recipe& recipe) {
-  return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, 1);
+Run job_for(const Recipe& recipe, const RunTarget& target = {.platform = "cuda"}) {
+  return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, target);
 }
 
-std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit) {
-  const auto run = job_for(recipe);
+std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit,
+                         const RunTarget& target = {.platform = "cuda"}) {
+  const auto run = job_for(recipe, target);
   try {
     require_fit(run, table_of(run, {.peak = peak}, {.limit = limit}, "cpu (1 device)"));
   } catch (const DoesNotFit& error) {
@@ -82,8 +83,55 @@ TEST(RequireFit, LargeWeights) {
   const std::string message = does_not_fit(recipe, 1'200'000, 1'000'000);
   EXPECT_THAT(message, AllOf(HasSubstr("finetuning_type: lora"), Not(HasSubstr("per_device_train_batch_size")),
                              Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing")),
+                             Not(HasSubstr("quantization_bit")), HasSubstr("optim: adamw_8bit; offload_optimizer"),
                              HasSubstr("offload_optimizer: true (0.76 MB"), HasSubstr("offload_param: true")));
   EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
+}
+
+TEST(RequireFit, LargeFrozenWeights) {
+  Recipe recipe;
+  recipe.lora_rank = 1;
+  // The weights need 0.38 MB, 0.25 MB of it in the layers.
+  const std::string message = does_not_fit(recipe, 500'000, 400'000);
+  EXPECT_THAT(message, AllOf(HasSubstr("quantization_bit: 4"), HasSubstr("offload_param: true (0.2"),
+                             Not(HasSubstr("adamw_8bit")), Not(HasSubstr("offload_optimizer"))));
+  EXPECT_LT(message.find("quantization_bit"), message.find("offload_param"));
+  recipe.pissa_init = true;
+  EXPECT_THAT(does_not_fit(recipe, 500'000, 400'000),
+              AllOf(Not(HasSubstr("quantization_bit")), Not(HasSubstr("offload"))));
+}
+
+// Offload is named only where it is possible, and where it moves as much as is missing.
+TEST(RequireFit, OffloadMustHelp) {
+  Recipe recipe;
+  recipe.finetuning_type = "full";
+  recipe.mesh = {{"pp", 2}};
+  EXPECT_THAT(does_not_fit(recipe, 1'200'000, 1'000'000, {.count = 2, .platform = "cuda"}), Not(HasSubstr("offload")));
+  recipe.mesh.clear();
+  EXPECT_THAT(does_not_fit(recipe, 1'200'000, 1'000'000, {.platform = "cpu"}), Not(HasSubstr("offload")));
+  EXPECT_THAT(does_not_fit(recipe, 9'200'000, 1'000'000), Not(HasSubstr("offload")));
+  EXPECT_THAT(does_not_fit(recipe, 1'900'000, 1'000'000),
+              AllOf(Not(HasSubstr("; offload_optimizer: true (")),
+                    HasSubstr("offload_param: true with offload_optimizer: true (1.0")));
+}
+
+// The optimizer state stays on the device during an evaluation.
+TEST(RequireFit, AnEvaluationMayNotFit) {
+  Recipe recipe;
+  recipe.finetuning_type = "full";
+  recipe.per_device_eval_batch_size = 64;
+  const auto run = job_for(recipe);
+  const MemoryTable table = table_of(run, {.peak = 1'200'000}, {.limit = 1'500'000}, "cpu (1 device)");
+  EXPECT_EQ(evaluation_peak(run, table, {.peak = 700'000}), 700'000 + table.optimizer);
+  require_evaluation_fit(run, table, 1'500'000);
+  try {
+    require_evaluation_fit(run, table, 1'600'000);
+    ADD_FAILURE() << "fits";
+  } catch (const DoesNotFit& error) {
+    EXPECT_THAT(std::string(error.what()),
+                AllOf(HasSubstr("an evaluation needs 1.60 MB on each device"), HasSubstr("0.10 MB too little"),
+                      HasSubstr("a per_device_eval_batch_size below 64"), HasSubstr("eval_strategy: no")));
+  }
 }
 
 // The card has 24 GB. The recipe's share is 22.8 GB, but 23 GB could be used.

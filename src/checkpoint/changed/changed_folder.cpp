@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kChangedVersion = "2";  // raise this when a new Fettle writes the folder's files differently
+constexpr const char* kChangedVersion = "3";  // raise this when a new Fettle writes the folder's files differently
 
 // Returns the files of a model folder by name, with links resolved.
 std::map<std::string, fs::path> linked_files(const fs::path& model) {

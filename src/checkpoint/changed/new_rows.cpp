@@ -58,12 +58,18 @@ std::vector<double> mean_of_ids(const StoredTensor& table, const std::vector<int
   return sum;
 }
 
+// A table whose rows are to grow, and the tensor whose name its noise depends on.
+struct GrowingTable {
+  StoredTensor stored;
+  std::string noise_of;
+};
+
 // Returns the rows [rows.first, rows.after), in f32.
-std::vector<float> new_rows(const StoredTensor& table, const VocabularyRows& rows, const NewTokens& tokens,
+std::vector<float> new_rows(const GrowingTable& growing, const VocabularyRows& rows, const NewTokens& tokens,
                             const GrownTokenizer& tokenizer) {
+  const StoredTensor& table = growing.stored;
   const int64_t width = table.entry->shape.dims[1];
-  const std::string& name = table.entry->name;
-  const uint64_t key = XXH3_64bits_withSeed(name.data(), name.size(), tokens.seed);
+  const uint64_t key = XXH3_64bits_withSeed(growing.noise_of.data(), growing.noise_of.size(), tokens.seed);
   std::map<int32_t, std::string> of_id;
   for (const auto& [token, id] : tokenizer.added) of_id[id] = token;
   const std::vector<double> mean =
@@ -103,7 +109,7 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
                     const NewTokens& tokens, const GrownTokenizer& tokenizer) {
   const std::string file = (model.folder() / "config.json").string();
   const Family& family = family_of(model.config(), file);
-  std::vector<StoredTensor> tables;
+  std::vector<GrowingTable> tables;
   const ModelConfig config = family.read(ConfigReader(model.config(), file));
   if (config.head_bias && model.contains(family.head + ".bias") && rows.after != rows.before)
     throw UserError(
@@ -113,15 +119,20 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
   for (const Param& param : family.params(config)) {
     const bool head =
         param.role == Role::kHead && model.contains(param.hf_name);  // a classifier's checkpoint may have no head
-    if (param.role == Role::kTokenEmbedding || head) tables.push_back(model.find(param.hf_name));
+    if (param.role != Role::kTokenEmbedding && !head) continue;
+    const StoredTensor table = model.find(param.hf_name);
+    tables.push_back({table, table.entry->name});
   }
-  // Some checkpoints with a tied head store the head, too.
-  if (const std::string head = family.head + ".weight"; !family.encoder && model.contains(head))
-    if (const StoredTensor copy = model.find(head);
-        std::ranges::none_of(tables, [&](const StoredTensor& table) { return table.entry->name == copy.entry->name; }))
-      tables.push_back(copy);
+  // Some checkpoints with a tied head store the head, too. Its rows stay those of the embedding.
+  if (const std::string head = family.head + ".weight"; !family.encoder && model.contains(head)) {
+    const StoredTensor copy = model.find(head);
+    const bool known = std::ranges::any_of(
+        tables, [&](const GrowingTable& table) { return table.stored.entry->name == copy.entry->name; });
+    if (!known) tables.push_back({copy, tables.front().noise_of});
+  }
   NamedShapes shapes;
-  for (const StoredTensor& table : tables) {
+  for (const GrowingTable& growing : tables) {
+    const StoredTensor& table = growing.stored;
     const Shape& shape = table.entry->shape;
     if (shape.rank() != 2 || shape.dims[0] != rows.before)
       throw UserError("{}: '{}' is {}, wanted {} rows; new tokens cannot be added to this model", file,
@@ -129,13 +140,13 @@ void write_new_rows(const std::filesystem::path& folder, const ModelRepository& 
     shapes.emplace_back(table.entry->name, Shape{shape.dtype, {rows.after - rows.first, shape.dims[1]}});
   }
   SafetensorsWriter writer(folder / kNewRows, shapes);
-  for (const StoredTensor& table : tables) {
-    const std::vector<float> values = new_rows(table, rows, tokens, tokenizer);
-    const DType dtype = table.entry->shape.dtype;
+  for (const GrowingTable& growing : tables) {
+    const std::vector<float> values = new_rows(growing, rows, tokens, tokenizer);
+    const DType dtype = growing.stored.entry->shape.dtype;
     std::vector<std::byte> bytes(values.size() * static_cast<size_t>(byte_size(dtype)));
     convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32, bytes.data(), dtype,
                      static_cast<int64_t>(values.size()));
-    writer.write(table.entry->name, bytes);
+    writer.write(growing.stored.entry->name, bytes);
   }
   writer.finish();
 }

@@ -122,14 +122,14 @@ class Set {
     std::string path = text(set_, "path");
     const std::string revision = text(set_, "revision");
     std::error_code unknown;
-    if (!revision.empty() && !std::filesystem::exists(path, unknown)) path += "@" + revision;
+    const bool loader = path == "json" || path == "csv" || path == "parquet";
+    if (!revision.empty() && !loader && !std::filesystem::exists(path, unknown)) path += "@" + revision;
     entry_ = {{"hf_hub_url", path}};
     if (const YAML::Node files = set_["data_files"]; files.IsDefined() && !files.IsNull()) {
       const YAML::Node one = files.IsSequence() && files.size() == 1 ? files[0] : files;
       if (!one.IsScalar())
         throw UserError("{}: data_files with several files is not available; list each file as a data set of its own",
                         where(files));
-      const bool loader = path == "json" || path == "csv" || path == "parquet";
       if (loader) {
         entry_ = {{"file_name", one.Scalar()}};
       } else {
@@ -233,8 +233,11 @@ class Set {
     const std::string spans = text(set_, "message_field_training_detail");
     const std::string tools = text(set_, "field_tools");
     const bool usual_spans = spans.empty() || spans == "train_detail";
-    if (list.empty() && role.empty() && content.empty() && usual_spans && tools.empty() && has_usual_roles())
-      return;  // the format is detected from the columns
+    if (role.empty() && content.empty() && usual_spans && has_usual_roles()) {  // the first message shows its names
+      if (!list.empty()) columns_["messages"] = list;
+      if (!tools.empty()) columns_["tools"] = tools;
+      return;
+    }
     // The names are written even if they are usual ones: a row may have several lists of messages.
     const std::string type = text(set_, "type");
     if (!type.starts_with("chat_template.argilla") && type != "bradley_terry.chat_template") {  // these have no list

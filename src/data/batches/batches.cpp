@@ -162,15 +162,7 @@ int64_t Batches::examples() const {
 }
 
 DataIdentity Batches::identity() const {
-  ContentKey key;
-  std::vector<uint64_t> digests;
-  for (int64_t i = 0; i < examples(); ++i) {
-    digests.push_back(examples_.digest(i));
-    if (digests.size() < 4096 && i + 1 < examples()) continue;
-    key.add({reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(uint64_t)});
-    digests.clear();
-  }
-  return {groups(), key.text()};
+  return {groups(), examples_.digest()};
 }
 
 const BatchShape& Batches::fullest() const {

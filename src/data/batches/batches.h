@@ -54,7 +54,7 @@ inline constexpr std::string_view kOtherReply = " with another row's reply";
 // Two runs with equal identities and batch specifications have the same rows at the same step.
 struct DataIdentity {
   int64_t groups = 0;  // groups in an epoch
-  std::string digest;  // hash of Examples::digest of all examples, in order
+  std::string digest;  // Examples::digest of all examples
 };
 
 // Returns one flag for each line of a batch of this shape: whether this process needs the line.

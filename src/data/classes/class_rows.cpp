@@ -21,8 +21,11 @@ using nlohmann::ordered_json;
 constexpr std::pair<const char*, const char*> kTwoTexts[] = {
     {"sentence1", "sentence2"}, {"premise", "hypothesis"}, {"question1", "question2"}, {"question", "sentence"},
     {"question", "passage"},    {"question", "context"},   {"query", "passage"},       {"query", "document"},
-    {"question", "answer"},     {"prompt", "response"},    {"prompt", "completion"},   {"query", "response"},
     {"text", "text_pair"},      {"text1", "text2"},        {"text_a", "text_b"},       {"sentence_A", "sentence_B"}};
+// Names of columns with two texts, which count only if the row has no column that usually has the one text.
+constexpr std::pair<const char*, const char*> kAskedAndAnswered[] = {
+    {"question", "answer"}, {"prompt", "response"}, {"prompt", "completion"}, {"query", "response"}};
+constexpr const char* kOneText[] = {"text", "sentence", "content", "instruction"};
 constexpr const char* kTexts[] = {"text",     "sentence", "content", "instruction", "prompt",  "review",
                                   "question", "query",    "input",   "description", "document"};
 constexpr const char* kLabels[] = {"label", "labels", "class", "category", "score"};
@@ -53,12 +56,13 @@ std::optional<double> number_of(std::string_view text) {
 }
 
 // Returns whether the text is probably a list in another form than JSON: a list of Python (['a', 'b']) or of numpy
-// ([0 1]). A name may be in brackets too, such as [other].
+// ([0 1]). A name may be in brackets too, such as [other] or [Paris, France].
 bool looks_like_list(std::string_view text) {
   if (!text.starts_with('[') || !text.ends_with(']')) return false;
   const std::string_view inner = trimmed(text.substr(1, text.size() - 2));
-  const bool number = inner.find_first_not_of("+-.0123456789eE \t\n") == std::string_view::npos;
-  return number || inner.find_first_of(",'\"") != std::string_view::npos;
+  const bool numbers = inner.find_first_not_of("+-.,0123456789 \t\n") == std::string_view::npos &&
+                       inner.find_first_of("0123456789") != std::string_view::npos;
+  return numbers || inner.starts_with('\'') || inner.starts_with('"');
 }
 
 // Reads a list of Python, such as ['joy', "it's", 1, True]. Returns nullopt for other texts.
@@ -74,7 +78,10 @@ std::optional<ordered_json> read_python_list(std::string_view text) {
     if (const char quote = text[at]; quote == '\'' || quote == '"') {
       std::string word;
       for (++at; at < text.size() && text[at] != quote; ++at) {
-        if (text[at] == '\\' && ++at == text.size()) return std::nullopt;
+        // Other escapes, such as \n, are rare in names. The caller reports such a text.
+        if (text[at] == '\\' &&
+            (++at == text.size() || std::string_view("\\'\"").find(text[at]) == std::string_view::npos))
+          return std::nullopt;
         word += text[at];
       }
       if (at++ >= text.size()) return std::nullopt;
@@ -117,12 +124,16 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
     return out;
   }
   const std::string label = label_column(row, source);
-  for (const auto& [first, second] : kTwoTexts) {
-    if (!has_column(row, first) || !has_column(row, second) || second == label) continue;
+  const auto take_two = [&](const std::pair<const char*, const char*>& names) {
+    const auto& [first, second] = names;
+    if (!has_column(row, first) || !has_column(row, second) || second == label) return false;
     out.first = text_of_column(row, first);
     out.second = text_of_column(row, second);
-    return out;
-  }
+    return true;
+  };
+  if (std::ranges::any_of(kTwoTexts, take_two)) return out;
+  const bool has_one = std::ranges::any_of(kOneText, [&](const char* column) { return has_column(row, column); });
+  if (!has_one && std::ranges::any_of(kAskedAndAnswered, take_two)) return out;
   for (const std::string column : kTexts) {
     if (!has_column(row, column)) continue;
     out.first = text_of_column(row, column);

@@ -125,7 +125,9 @@ std::vector<float> LabelReader::classes(const ordered_json& row, const DataSourc
                     "number; for several labels per row, set problem_type: multi_label_classification",
                     shown(value)));
   const LabelWord word = label_word(value, cell);
-  if (word.kind != LabelWord::Kind::kName && word.number == -1 && !number_of_name_.contains("-1")) return {};
+  if (word.kind != LabelWord::Kind::kName && word.number == -1 && !number_of_name_.contains("-1") &&
+      !number_of_name_.contains(word.text))
+    return {};
   return {static_cast<float>(number_of(value, cell))};
 }
 

@@ -75,9 +75,8 @@ bool minus_one_is_no_label(const LabelScan& scan, const LabelRequest& asked) {
   if (asked.count && *asked.count != count + 1) return true;
   if (count < 3) return false;
   throw UserError(
-      "{}: the label is -1, and other labels are 0 to {}. If -1 means that a row has no label, set num_labels: {}. If "
-      "-1 "
-      "is a class, name all labels: id2label: [{}]",
+      "{}: the label is -1, and other labels are 0 to {}. If -1 means that a row has no label, set num_labels: {} and "
+      "on_bad_row: skip. If -1 is a class, name all labels: id2label: [{}]",
       scan.minus_one.first, count - 1, count,
       count <= 20 ? fmt::format("{}", fmt::join(scan.numbers, ", ")) : "-1, 0, ...");
 }

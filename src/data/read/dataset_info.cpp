@@ -202,7 +202,8 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   // message shows the format.
   const bool only_replies = std::ranges::all_of(
       source.columns, [](const auto& column) { return column.first == "chosen" || column.first == "rejected"; });
-  const bool messages = source.columns.contains("messages") || !source.tags.empty();
+  const bool prompts = source.columns.contains("prompt") || source.columns.contains("response");
+  const bool messages = source.columns.contains("messages") || (!source.tags.empty() && !prompts);
   if (!entry.contains("formatting") && (only_replies || messages)) source.formatting.clear();
   if (const std::string by = text_of(where, entry, "sample_by"); !by.empty()) {
     source.sample_by = text_rows_named(by);

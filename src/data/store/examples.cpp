@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/files/cache.h"
+
 namespace fettle {
 namespace {
 
@@ -75,6 +77,19 @@ bool Examples::weighted() const {
 uint64_t Examples::digest(int64_t i) const {
   const Place at = place(i);
   return at.part.store->row(at.row).digest;
+}
+
+std::string Examples::digest() const {
+  ContentKey key;
+  std::vector<uint64_t> digests;
+  const auto count = static_cast<int64_t>(size());
+  for (int64_t i = 0; i < count; ++i) {
+    digests.push_back(digest(i));
+    if (digests.size() < 4096 && i + 1 < count) continue;
+    key.add({reinterpret_cast<const char*>(digests.data()), digests.size() * sizeof(uint64_t)});
+    digests.clear();
+  }
+  return key.text();
 }
 
 std::string Examples::source(int64_t i) const {

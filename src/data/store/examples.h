@@ -31,6 +31,7 @@ class Examples {
   std::span<const float> weights(int64_t i) const;  // Example::weights; may be all 1
   bool weighted() const;                            // whether a row of the stores has weights
   uint64_t digest(int64_t i) const;                 // hash of the example (StoredRow::digest)
+  std::string digest() const;                       // hash of the digests of all examples, in order
   std::string source(int64_t i) const;              // "file:line"
   Example operator[](int64_t i) const;              // a copy
   // Calls TokenStore::check of all stores.

@@ -36,6 +36,9 @@ constexpr Launcher kLaunchers[] = {
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "", "", "PMIX_NAMESPACE"},
     {"srun", Engine::kPmix, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
      "SLURM_STEP_NODELIST", "", "SLURM_JOB_ID"},
+    // Must be below srun, which also sets PMI_RANK.
+    {"mpiexec of MPICH, Intel MPI or MVAPICH", Engine::kRedis, "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS", "MASTER_ADDR", "MASTER_PORT", ""},
     {"Kubeflow Trainer (PyTorch)", Engine::kRedis, "PET_NNODES", "PET_NODE_RANK", "PET_NNODES", "", "",
      "PET_MASTER_ADDR", "PET_MASTER_PORT", ""},
     {"Kubeflow Trainer (JAX)", Engine::kRedis, "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "", "",
@@ -101,7 +104,7 @@ std::string find_address(const Launcher& launcher, const ReadVariable& variable,
 }
 
 ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) {
-  ProcessPlace place{.launcher = launcher.name, .engine = launcher.engine};
+  ProcessPlace place{.launcher = launcher.name, .variable = launcher.mark, .engine = launcher.engine};
   auto has = [&](const char* name) { return *name != '\0' && !variable(name).empty(); };
   place.size = read_size(launcher, variable);
   place.rank = read_number(launcher, variable, launcher.rank, 0, place.size - 1);

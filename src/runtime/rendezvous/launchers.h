@@ -13,7 +13,8 @@ enum class Engine {
 };
 
 struct ProcessPlace {
-  std::string launcher;  // "torchrun or PyTorchJob"
+  std::string launcher;       // "torchrun or PyTorchJob"
+  std::string variable = "";  // "RANK": it is set, so the launcher has started this process
   Engine engine = Engine::kRedis;
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // rank and number of processes on this host

@@ -4,12 +4,15 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <set>
+#include <stop_token>
 #include <thread>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
 #include "runtime/rendezvous/fate.h"
@@ -20,6 +23,32 @@
 
 namespace fettle {
 namespace {
+
+const std::string kStart = "start of the run";
+
+// Prints the text if the object still exists after `wait`.
+class LateNotice {
+ public:
+  LateNotice(Rendezvous::Seconds wait, std::string text)
+      : thread_([wait, text = std::move(text)](const std::stop_token& stop) {
+          std::mutex mutex;
+          std::unique_lock lock(mutex);
+          std::condition_variable_any changed;
+          changed.wait_for(lock, stop, wait, [] { return false; });
+          if (!stop.stop_requested()) info("{}", text);
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
+std::string waiting_text(const ProcessPlace& place) {
+  return fmt::format(
+      "started by {} as process {} of {} ({} is set); waiting for the others{}. To train with this process alone, "
+      "unset {}",
+      place.launcher, place.rank, place.size, place.variable,
+      place.address.empty() ? "" : fmt::format(" at {}:{}", place.address, place.port), place.variable);
+}
 
 // Returns the ranks for a message: all of them if they are few, else the first ones and the number of the others.
 std::string list_ranks(const std::vector<int>& ranks) {
@@ -81,12 +110,12 @@ class ServedRedisStore : public Store {
 
 }  // namespace
 
-Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait)
-    : place_(std::move(place)), store_(std::move(store)), prefix_(hash_of(place_.job) + "/") {
+Rendezvous::Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait, Seconds report)
+    : place_(std::move(place)), store_(std::move(store)), prefix_(hash_of(place_.job) + "/"), report_(report) {
   hosts_.assign(static_cast<size_t>(size()), "not there yet");
   const std::string mine = random_hex(2), boot = boot_id();
   const std::vector<std::string> all =
-      exchange("start of the run", mine + " " + (boot.empty() ? "-" : boot) + " " + host_name(), wait);
+      exchange(kStart, mine + " " + (boot.empty() ? "-" : boot) + " " + host_name(), wait);
   for (size_t other = 0; other < all.size(); ++other) {
     const size_t space = all[other].find(' ');
     nonces_.push_back(all[other].substr(0, space));
@@ -120,9 +149,25 @@ std::optional<std::string> Rendezvous::get(const std::string& key, Seconds wait,
   for (auto pause = std::chrono::milliseconds(2);; pause = std::min(pause * 2, std::chrono::milliseconds(100))) {
     if (std::optional<std::string> value = try_get(key, owner)) return value;
     if (seconds_since(start) >= wait.count()) return std::nullopt;
-    if (starting_) InterruptScope::check("waiting for the other processes");
+    if (starting_) {
+      InterruptScope::check("waiting for the other processes");
+      report_missing();
+    }
     std::this_thread::sleep_for(pause);
   }
+}
+
+void Rendezvous::report_missing() {
+  if (rank() != 0 || seconds_since(reported_) < report_.count()) return;
+  constexpr size_t kShown = 8;  // a store may need a second for each missing process
+  std::vector<int> missing;
+  for (int other = 1; other < size() && missing.size() <= kShown; ++other)
+    if (!try_get(fmt::format("fettle/{}/0/{}", kStart, other), other)) missing.push_back(other);
+  const bool more = missing.size() > kShown;
+  if (more) missing.pop_back();
+  if (!missing.empty())
+    info("still waiting for these of {} processes: {}{}", size(), fmt::join(missing, ", "), more ? " and more" : "");
+  reported_ = Clock::now();
 }
 
 std::vector<std::string> Rendezvous::exchange(const std::string& name, const std::string& mine, Seconds wait) {
@@ -185,6 +230,7 @@ std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::S
 std::unique_ptr<Rendezvous> join_run() {
   std::optional<ProcessPlace> place = find_place([](const char* name) { return environment(name); });
   if (!place) return nullptr;
+  const LateNotice notice(Rendezvous::Seconds(5), waiting_text(*place));
   std::unique_ptr<Store> store;
   std::string fault;
   if (place->engine == Engine::kPmix) store = open_pmix_store(*place, fault);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/seconds_since.h"
 #include "runtime/rendezvous/launchers.h"
 #include "runtime/rendezvous/store.h"
 
@@ -23,10 +24,11 @@ class Rendezvous {
   // How long processes wait for the others to start.
   static constexpr Seconds kStartTime{600};
 
-  // Joins the run. `store` connects the processes. Throws DeviceError, which names the missing processes, if some have
+  // Joins the run. `store` connects the processes. Every `report` seconds, process 0 prints which processes have not
+  // joined yet. Throws DeviceError, which names the missing processes, if some have
   // not joined within `wait`. Throws UserError when another process already has this rank, which happens when this
   // process was restarted without the others.
-  Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime);
+  Rendezvous(ProcessPlace place, std::unique_ptr<Store> store, Seconds wait = kStartTime, Seconds report = Seconds(30));
 
   const ProcessPlace& place() const { return place_; }
   int rank() const { return place_.rank; }
@@ -64,12 +66,16 @@ class Rendezvous {
   Store& store() { return *store_; }
 
  private:
+  void report_missing();
+
   ProcessPlace place_;
   std::unique_ptr<Store> store_;
   std::string prefix_;                       // every key begins with this text, which differs between runs
   std::vector<std::string> hosts_, nonces_;  // each process's host name and nonce, by rank
   std::vector<std::string> machines_;        // the host's boot id and name, by rank
   bool starting_ = true;                     // true in the constructor: no other thread uses this object yet
+  Seconds report_;
+  Clock::time_point reported_ = Clock::now();
   std::mutex mutex_;
   std::map<std::string, int64_t> uses_;  // how often each name was used
 };
@@ -78,7 +84,8 @@ class Rendezvous {
 // Waits up to `wait` for the server. Throws UserError if the server does not start or cannot be reached.
 std::unique_ptr<Store> open_redis_store(const ProcessPlace& place, Rendezvous::Seconds wait = Rendezvous::kStartTime);
 
-// Joins the run that this process belongs to, as the environment says. Returns null when this process runs alone.
+// Joins the run that this process belongs to, as the environment says. Returns null when this process runs alone. If
+// joining takes longer than 5 s, prints who started the process and where it waits.
 // Process 0 starts a Redis server if the run needs one. The server ends with the calling thread, so call this on the
 // main thread. Throws UserError when the environment is wrong or the processes cannot connect, and DeviceError when
 // other processes are missing.

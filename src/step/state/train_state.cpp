@@ -71,6 +71,9 @@ class BaseWeights {
     std::optional<ModelRepository> other;
     if (!own) try {
         other = ModelRepository::open(run_.reference_folder);
+        const bool tied = make_model(other->config(), run_.reference_folder).config.tie_word_embeddings;
+        if (tied != run_.model.config.tie_word_embeddings)
+          throw UserError("only one of the two uses its embedding as its head (tie_word_embeddings)");
         check_weights(*other, run_.model);
       } catch (const UserError& error) {
         throw UserError("{}: ref_model must have the same architecture and sizes as the trained model: {}",
