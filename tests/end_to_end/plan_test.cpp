@@ -119,8 +119,9 @@ TEST(Plan, NamesFewerBitsForTheLargestPart) {
     EXPECT_EQ(run.code, 3) << run.err;
     const nlohmann::json remedies = nlohmann::json::parse(run.out)["remedies"];
     EXPECT_EQ(remedies[0]["change"], change);
-    if (remedies.size() > 1)
+    if (remedies.size() > 1) {
       EXPECT_EQ(remedies[1]["change"], "offload_optimizer: true (0.76 MB of host memory for each device)");
+    }
   }
 }
 

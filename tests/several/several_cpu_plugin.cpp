@@ -24,7 +24,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/files/output_file.h"
 #include "pjrt_c_api.h"
 
 namespace {
