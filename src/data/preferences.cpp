@@ -37,7 +37,8 @@ std::string prompt_column(const ordered_json& row, const DataSource& source, con
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std::string& column,
                         const DataSource& source) {
-  const MessageNames names = message_names(source, !has_openai_names(turns, column, source));
+  const ordered_json list = reply.is_array() ? reply : ordered_json::array({reply});
+  const MessageNames names = message_names(source, !has_openai_names(turns.is_string() ? list : turns, column, source));
   const auto role_of = [&](const ordered_json& one) -> std::string {
     if (!one.is_object() || !one.contains(names.role) || !one[names.role].is_string()) return "";
     const auto found = names.roles.find(one[names.role].get<std::string>());
@@ -46,7 +47,8 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
   const auto turn = [&](const std::string& role, const ordered_json& text) {
     return ordered_json{{names.role, role}, {names.content, text}};
   };
-  if (turns.is_string() && !source.formatting.empty())  // Axolotl: the text of a single user turn
+  if (turns.is_string() &&
+      (!source.formatting.empty() || source.columns.contains("messages")))  // Axolotl: the text of a single user turn
     turns = ordered_json::array({turn(names.user, turns)});
   if (!turns.is_array()) throw BadRow("the prompt's turns must be an array");
   if (reply.is_array()) {

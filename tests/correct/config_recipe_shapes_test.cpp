@@ -258,9 +258,7 @@ TEST_F(RecipeShape, AxolotlsPreferencePairs) {
   EXPECT_EQ(
       read(with_set(chat + "  field_messages: talk\n  field_chosen: good\n  field_rejected: poor\n") + "rl: dpo\n")
           .dataset[0],
-      R"({"hf_hub_url":"r.jsonl","ranking":true,"formatting":"sharegpt","columns":)"
-      R"({"chosen":"good","rejected":"poor","messages":"talk"},)" +
-          names);
+      R"({"hf_hub_url":"r.jsonl","ranking":true,"columns":{"chosen":"good","rejected":"poor","messages":"talk"}})");
   EXPECT_EQ(read(with_set("  type: chat_template.argilla_chat\n  field_chosen: good\n") + "rl: dpo\n").dataset[0],
             R"({"hf_hub_url":"r.jsonl","ranking":true,"columns":{"chosen":"good"}})");
   EXPECT_EQ(read(with_set(chat + "  roles: {user: [me], assistant: [bot]}\n") + "rl: dpo\n").dataset[0],
@@ -284,10 +282,11 @@ TEST_F(RecipeShape, AxolotlsKeysOfAConversationTakeEffectOrAreRefused) {
             R"({"hf_hub_url":"r.jsonl","drop_system":true})");
   EXPECT_EQ(read(with_set(chat + "  roles_to_train: []\n  message_field_training: train\n")).dataset[0],
             R"({"hf_hub_url":"r.jsonl","only_marked":true})");
-  EXPECT_EQ(
-      read(with_set(chat + "  field_tools: functions\n  revision: v2\n")).dataset[0],
-      R"({"hf_hub_url":"r.jsonl@v2","formatting":"sharegpt","columns":{"messages":"messages","tools":"functions"},)"
-      R"("tags":{"role_tag":"role","content_tag":"content"}})");
+  EXPECT_EQ(read(with_set(chat + "  field_tools: functions\n  revision: v2\n")).dataset[0],
+            R"({"hf_hub_url":"r.jsonl@v2","columns":{"messages":"messages","tools":"functions"}})");
+  EXPECT_EQ(read(with_set("  type: chat_template.argilla_chat\n  field_messages: talk\n") + "rl: dpo\n").dataset[0],
+            "r.jsonl")
+      << "these rows have whole conversations instead of a list";
   const std::pair<std::string, std::string> cases[] = {
       {"  roles_to_train: [user, assistant]\n", "roles_to_train: only the assistant's turns"},
       {"  roles_to_train: []\n", "roles_to_train: only the assistant's turns"},

@@ -148,6 +148,14 @@ TEST(ToolRows, APairsPromptHasTheNamesOfTheEntry) {
     EXPECT_EQ(shown(pair.messages), "user(not trained): Hi\nassistant: Yo\n");
     EXPECT_EQ(pair.rejected.back().content, "No");
   }
+  // Without names of fields, the messages show them.
+  const DataSource list{.columns = {{"messages", "talk"}}};
+  for (const char* reply :
+       {R"("Yo")", R"({"role": "assistant", "content": "Yo"})", R"({"from": "gpt", "value": "Yo"})"}) {
+    const std::string row = std::string(R"({"talk": "Hi", "chosen": )") + reply + R"(, "rejected": )" + reply + "}";
+    EXPECT_EQ(shown(read_pair(nlohmann::ordered_json::parse(row), list).messages),
+              "user(not trained): Hi\nassistant: Yo\n");
+  }
 }
 
 // Returns the row's tokens as text, with the trained parts in [[ ]].

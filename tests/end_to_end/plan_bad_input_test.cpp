@@ -120,7 +120,7 @@ TEST(HostMemory, TrainingIsRefusedBeforeAnythingIsRead) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with({"train", "dataset=/nowhere/rows.jsonl"}, too_large(folder / "out")));
   EXPECT_EQ(run.code, 3) << run.err;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("GB"), HasSubstr("finetuning_type: lora")));
+  EXPECT_THAT(run.err, AllOf(HasSubstr("GB"), HasSubstr("optim: adamw_8bit")));
   EXPECT_FALSE(std::filesystem::exists(folder / "out"));
 }
 

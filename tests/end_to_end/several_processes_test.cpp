@@ -249,7 +249,9 @@ TEST_F(SeveralProcesses, AProcessThatWaitsSaysWhoStartedIt) {
   const Environment variables[] = {
       {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"FETTLE_STORE_PORT", port}};
   const Running running(folder_.path(), words("out"));
-  EXPECT_TRUE(wait_until([&] { return read_text(folder_ / "stderr").find("unset RANK") != std::string::npos; }));
+  const std::filesystem::path said = folder_ / "stderr";
+  EXPECT_TRUE(wait_until(
+      [&] { return std::filesystem::exists(said) && read_text(said).find("unset RANK") != std::string::npos; }));
   running.send(SIGTERM);
   EXPECT_THAT(running.wait().err,
               HasSubstr("started by torchrun or PyTorchJob as process 1 of 2 (RANK is set); waiting for the others at "

@@ -233,18 +233,15 @@ class Set {
     const std::string spans = text(set_, "message_field_training_detail");
     const std::string tools = text(set_, "field_tools");
     const bool usual_spans = spans.empty() || spans == "train_detail";
-    if (role.empty() && content.empty() && usual_spans && has_usual_roles()) {  // the first message shows its names
-      if (!list.empty()) columns_["messages"] = list;
-      if (!tools.empty()) columns_["tools"] = tools;
-      return;
-    }
-    // The names are written even if they are usual ones: a row may have several lists of messages.
+    const bool usual_names = role.empty() && content.empty() && usual_spans && has_usual_roles();
     const std::string type = text(set_, "type");
-    if (!type.starts_with("chat_template.argilla") && type != "bradley_terry.chat_template") {  // these have no list
-      entry_["formatting"] = "sharegpt";
+    const bool has_list = !type.starts_with("chat_template.argilla") && type != "bradley_terry.chat_template";
+    // Names that are given are written even if they are usual ones: a row may have several lists of messages.
+    if (has_list && (!usual_names || !list.empty() || !tools.empty()))
       columns_["messages"] = list.empty() ? "messages" : list;
-    }
     if (!tools.empty()) columns_["tools"] = tools;
+    if (usual_names) return;  // the first message shows its names
+    if (has_list) entry_["formatting"] = "sharegpt";
     tags_["role_tag"] = role.empty() ? "role" : role;
     tags_["content_tag"] = content.empty() ? "content" : content;
     if (!usual_spans) tags_["spans_tag"] = spans;

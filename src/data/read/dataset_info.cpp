@@ -198,10 +198,12 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
     source.prompt = prompt_format(where + ".prompt", entry["prompt"]);
   }
   // If the entry does not describe the rows, the format is detected. An entry that names only the columns of the two
-  // replies does not describe the rows, because the prompt is missing. If the entry describes messages, the first
-  // message shows the format.
-  const bool only_replies = std::ranges::all_of(
-      source.columns, [](const auto& column) { return column.first == "chosen" || column.first == "rejected"; });
+  // replies, the tools or the system text does not describe the rows, because the prompt is missing. If the entry
+  // describes messages, the first message shows the format.
+  const bool only_replies = std::ranges::all_of(source.columns, [](const auto& column) {
+    return column.first == "chosen" || column.first == "rejected" || column.first == "tools" ||
+           column.first == "system";
+  });
   const bool prompts = source.columns.contains("prompt") || source.columns.contains("response");
   const bool messages = source.columns.contains("messages") || (!source.tags.empty() && !prompts);
   if (!entry.contains("formatting") && (only_replies || messages)) source.formatting.clear();
