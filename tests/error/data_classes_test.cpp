@@ -69,7 +69,7 @@ TEST_F(ClassErrors, MinusOneBesideOtherNumbers) {
                                          R"({"text": "c", "label": -1})", R"({"text": "d", "label": 2})"};
   expect(rows,
          "a.jsonl:3: the label is -1, and other labels are 0 to 2. If -1 means that a row has no label, set "
-         "num_labels: 3. If -1 is a class, name all labels: id2label: [-1, 0, 1, 2]");
+         "num_labels: 3 and on_bad_row: skip. If -1 is a class, name all labels: id2label: [-1, 0, 1, 2]");
   asked.count = 4;
   expect(rows, "set num_labels: 3");
   asked.count = 3;
