@@ -29,7 +29,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
     run.advance();
     const auto wanted = trained_values(run.run, run.state);
     const fs::path checkpoint = run.folder();
-    const Snapshot snapshot = take_snapshot(run.run, run.state);
+    const StateSnapshot snapshot = take_snapshot(run.run, run.state);
     EXPECT_GT(writer.save(run.state, {.trainer = {.global_step = 1, .train_batch_size = 7}}), 0);
     run.advance();
     writer.require();
