@@ -28,7 +28,8 @@ bool ModuleRule::names(const std::string& module) const {
       return found;
     }
     if (match == Match::kName) return name == text;
-    return name.starts_with(text + ".") || name.ends_with(text) || name.find("." + text + ".") != std::string::npos;
+    const bool begins = name.starts_with(text.ends_with('.') ? text : text + ".");
+    return begins || name.ends_with(text) || name.find("." + text + ".") != std::string::npos;
   });
 }
 

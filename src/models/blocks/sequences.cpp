@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "base/error.h"
+
 namespace fettle {
 namespace {
 
@@ -76,15 +78,16 @@ Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t 
 
 Tensor last_counted_of_sequences(const Tensor& x_BTD, const Tensor& counted_BT, const Tensor& numbers_BT,
                                  int64_t rows) {
-  const Tensor place = places_like(numbers_BT);
+  const int64_t places = numbers_BT.dim(0) * numbers_BT.dim(1);
+  internal_check(places < 1 << 24, "last_counted_of_sequences: f32 cannot count {} places", places);
+  const Tensor place = convert(places_like(numbers_BT), DType::kF32);
   // Among places that do not count, the first one has the largest key. Any place that counts has a larger one.
   const Tensor key = select(counted_BT, place, -place);
-  const Tensor zero = constant(0, DType::kI32);
-  const Tensor none = constant(-1.0 - static_cast<double>(numbers_BT.dim(0) * numbers_BT.dim(1)), DType::kI32);
+  const Tensor none = constant(-1.0 - static_cast<double>(places), DType::kF32);
   const Tensor keys = select(belongs(numbers_BT, rows), expand(key, 2), none);
   const Tensor best_S = reduce_max(keys, all_but_last(keys));
-  const Tensor place_S = maximum(best_S, -best_S);
-  return at_places(x_BTD, select(compare(best_S, Direction::kEQ, none), zero, place_S));
+  const Tensor place_S = convert(maximum(best_S, -best_S), DType::kI32);
+  return at_places(x_BTD, select(compare(best_S, Direction::kEQ, none), constant(0, DType::kI32), place_S));
 }
 
 }  // namespace fettle
