@@ -123,7 +123,7 @@ TEST(Preferences, AnEvaluationComparesWithTheBase) {
   const json figures = json::parse(measured.out);
   EXPECT_GT(trained.at("eval_rewards/margins"), 0.1);
   for (const char* name : {"loss", "rewards/margins", "rewards/chosen"})
-    EXPECT_NEAR(figures["sets"][0]["tuned"].at(name).get<double>(), trained.at("eval_" + std::string(name)), 1e-4)
+    EXPECT_NEAR(figures["sets"][0]["model"].at(name).get<double>(), trained.at("eval_" + std::string(name)), 1e-4)
         << name << measured.out;
 }
 
