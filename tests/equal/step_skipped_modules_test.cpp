@@ -55,8 +55,10 @@ void write_values(const fs::path& folder) {
   write_model(folder, floats.config(), tensors);
 }
 
-TrainResult train_on(const fs::path& model, const Words& more = {}) {
-  Words words{"model_name_or_path=" + model.string(), "plugin=cpu", "lora_rank=4", "lora_dropout=0"};
+// Trains an adapter further, because the values of a new one would depend on how the layers are divided into stacks.
+TrainResult train_on(const fs::path& model, Words more = {}) {
+  if (more.empty()) more = {"adapter_name_or_path=" + (reference_model("llama") / "adapter_init").string()};
+  Words words{"model_name_or_path=" + model.string(), "plugin=cpu", "lora_dropout=0"};
   words.insert(words.end(), more.begin(), more.end());
   return train(read_recipe("", words), {.steps = 3, .rate = 5e-3});
 }
@@ -77,7 +79,7 @@ TEST(SkippedModules, CannotBeCombinedWithSomeKeys) {
   write_skipping(folder / "codes");
   for (const char* key : {"layers_to_transform=[0]", "offload_param=true"}) {
     const std::string said = user_error([&] { train_on(folder / "codes", {key}); });
-    EXPECT_NE(said.find("leaves out mlp.down_proj.weight (1 of 2 layers)"), std::string::npos) << said;
+    EXPECT_NE(said.find("mlp.down_proj.weight (1 of 2 layers)"), std::string::npos) << said;
   }
 }
 
