@@ -101,7 +101,11 @@ def check(client):
     assert with_tool.usage.prompt_tokens > without.usage.prompt_tokens == whole.usage.prompt_tokens
 
     refused(openai.NotFoundError, lambda: client.completions.create(model="other", prompt="a"), "use 'tiny' or 'tuned' or 'qv'")
-    refused(openai.BadRequestError, lambda: client.chat.completions.create(**talk, n=2), "'n' must be 1")
+    several = client.chat.completions.create(**talk, n=3, temperature=1.5, top_p=1, seed=5).choices
+    assert [choice.index for choice in several] == [0, 1, 2] and several[0].message.content == draw(5)
+    assert client.models.retrieve("tiny").id == "tiny"
+    refused(openai.NotFoundError, lambda: client.models.retrieve("other"), "other")
+    refused(openai.BadRequestError, lambda: client.chat.completions.create(**talk, n=17), "16")
     refused(openai.BadRequestError, lambda: client.completions.create(model="tiny", prompt="a " * 500), "at most 128")
     refused(openai.AuthenticationError, lambda: client.with_options(api_key="wrong").models.list(), "API key")
 
