@@ -11,7 +11,6 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
-#include "data/chat/thinking_tags.h"
 #include "data/read/columns.h"
 
 namespace fettle {

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "data/chat/thinking_tags.h"
 #include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
 

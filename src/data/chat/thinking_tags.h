@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include "base/text.h"
-
 namespace fettle {
 
 inline bool is_space_byte(char c) {
