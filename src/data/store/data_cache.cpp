@@ -107,10 +107,12 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
     for (const std::string* text : {&prompt->format, &prompt->no_input_format, &prompt->system_format,
                                     &prompt->system_prompt, &prompt->no_input_system_prompt})
       key.add("prompt").add(*text);
-  for (const auto& [what, name] : source.columns) key.add(what).add(name);
-  key.add("");
-  for (const auto& [what, name] : source.tags) key.add(what).add(name);
-  key.add("");
+  const auto add_all = [&](const auto& names) {
+    for (const auto& [what, name] : names) key.add(what).add(name);
+    key.add("");
+  };
+  add_all(source.columns);
+  add_all(source.tags);
   const auto interruptible = [] { InterruptScope::check("the data files were hashed"); };
   for (const fs::path& file : source.files) key.add(kind_of(file)).add_file(file, interruptible);
   return key.text();
