@@ -39,8 +39,8 @@ class Search {
 
  private:
   // Adds the change to `found_` and returns true if the step fits with it. If it needs more host memory, the text says
-  // how much. A change that the model or the compiler does not allow counts as not fitting. If enough changes were found
-  // before, returns true without trying `change`.
+  // how much. A change that the model or the compiler does not allow counts as not fitting. If enough changes were
+  // found before, returns true without trying `change`.
   bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
     live_line("trying " + change);
