@@ -7,6 +7,10 @@
 # sources by paths relative to ROOT. It contains no absolute path, so checkouts in different folders share its object.
 option(FETTLE_BATCHES "Compile the sources of a folder in batches" ON)
 set(FETTLE_BATCH_BYTES 90000 CACHE STRING "Bytes of sources that fill a batch")
+if(FETTLE_BATCHES AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC takes a batch for the main file. So it warns about members of a source whose types are in its unnamed namespace.
+  add_compile_options(-Wno-subobject-linkage)
+endif()
 
 function(fettle_batches out name root)
   if(NOT FETTLE_BATCHES)
