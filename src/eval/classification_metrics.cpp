@@ -51,7 +51,8 @@ void add_averages(ClassificationMetrics& scores, const std::vector<LabelCounts>&
   scores.micro = score_of(all);
 }
 
-// Returns the rank of each value in ascending order, counted from 1. Equal values share the mean of their ranks.
+// Returns the rank of each value in ascending order, counted from 1. Equal values share the mean of their ranks. No
+// value may be NaN.
 std::vector<double> ranks(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
@@ -95,12 +96,12 @@ double ClassificationMetrics::majority() const {
 ClassificationMetrics score_labels(std::span<const int64_t> truth, std::span<const int64_t> said, int64_t num_labels) {
   internal_check(truth.size() == said.size(), "score_labels: {} true labels, but {} predicted labels", truth.size(),
                  said.size());
-  ClassificationMetrics out{.rows = static_cast<int64_t>(truth.size())};
-  out.confusion.resize(static_cast<size_t>(num_labels * num_labels));
+  ClassificationMetrics out{.rows = static_cast<int64_t>(truth.size()), .one_label = true};
+  if (num_labels <= kMostLabelsInConfusion) out.confusion.resize(static_cast<size_t>(num_labels * num_labels));
   std::vector<LabelCounts> counts(static_cast<size_t>(num_labels));
   int64_t right = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
-    ++out.confusion[static_cast<size_t>(truth[i] * num_labels + said[i])];
+    if (!out.confusion.empty()) ++out.confusion[static_cast<size_t>(truth[i] * num_labels + said[i])];
     ++counts[static_cast<size_t>(truth[i])].truth;
     ++counts[static_cast<size_t>(said[i])].said;
     if (truth[i] != said[i]) continue;
@@ -152,8 +153,9 @@ RegressionMetrics score_numbers(std::span<const double> truth, std::span<const d
     const auto rows = static_cast<double>(wanted.size()), parts = static_cast<double>(numbers);
     out.mse += squares / rows / parts;
     out.mae += distances / rows / parts;
-    out.pearson += correlation(wanted, found) / parts;
-    out.spearman += correlation(ranks(wanted), ranks(found)) / parts;
+    const bool finite = std::ranges::all_of(found, [](double value) { return std::isfinite(value); });
+    out.pearson += finite ? correlation(wanted, found) / parts : NAN;
+    out.spearman += finite ? correlation(ranks(wanted), ranks(found)) / parts : NAN;
   }
   return out;
 }
@@ -167,7 +169,7 @@ std::string format_scores(const ClassificationMetrics& scores, const std::vector
   };
   for (size_t k = 0; k < names.size(); ++k) line(names[k], scores.labels[k]);
   out += "\n";
-  if (!scores.confusion.empty())
+  if (scores.one_label)
     out += fmt::format("{:>{}} {:30.3f}{:10}\n", "accuracy", width, scores.accuracy, scores.rows);
   else
     line("micro avg", scores.micro);

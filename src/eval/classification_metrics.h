@@ -15,6 +15,9 @@ struct LabelScore {
   int64_t support = 0;  // rows that have the label
 };
 
+// A confusion table of more labels would need gigabytes.
+inline constexpr int64_t kMostLabelsInConfusion = 1000;
+
 // The metrics are computed like scikit-learn's classification_report. `macro` is an average over labels. If each row
 // has one label, `macro` covers the labels that occur in the rows or in the predictions. Otherwise it covers all
 // labels.
@@ -23,7 +26,10 @@ struct ClassificationMetrics {
   double accuracy = 0;             // share of the rows whose labels are all predicted correctly
   std::vector<LabelScore> labels;  // by label number
   LabelScore micro, macro, weighted;
-  std::vector<int64_t> confusion;  // with one label per row: [true label, predicted label], row-major
+  bool one_label = false;  // each row has one label
+  // [true label, predicted label], row-major. Set if each row has one label and there are at most
+  // kMostLabelsInConfusion labels.
+  std::vector<int64_t> confusion;
   // Returns the share of the rows that have the most frequent label.
   double majority() const;
 };
@@ -38,8 +44,8 @@ ClassificationMetrics score_label_sets(std::span<const uint8_t> truth, std::span
 
 struct RegressionMetrics {
   double mse = 0, mae = 0;
-  // Correlations; 0 if the true values or the predictions are constant. For spearman, equal values share the mean of
-  // their ranks.
+  // Correlations; 0 if the true values or the predictions are constant, NaN if a prediction is not finite. For
+  // spearman, equal values share the mean of their ranks.
   double pearson = 0, spearman = 0;
 };
 // Scores a regression. Both arguments are [rows, numbers], row-major. With several numbers per row, each metric is the

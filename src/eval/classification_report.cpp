@@ -135,7 +135,7 @@ void write_class_report(const std::filesystem::path& folder, const Classificatio
     report["macro avg"] = score_json(scores.macro);
     report["weighted avg"] = score_json(scores.weighted);
   }
-  if (evaluation.problem == Problem::kSingleLabel) {
+  if (!scores.confusion.empty()) {
     ordered_json lines = ordered_json::array();
     for (size_t t = 0; t < names.size(); ++t)
       lines.push_back(

@@ -70,6 +70,21 @@ TEST(ClassificationMetrics, WithSeveralLabelsOrNumbersEqualTheRecorded) {
   }
 }
 
+TEST(ClassificationMetrics, OfPredictionsThatAreNotFiniteAreNotANumber) {
+  const std::vector<double> truth = {1, 2, 3}, said = {1, NAN, 2};
+  const RegressionMetrics found = score_numbers(truth, said, 1);
+  for (const double value : {found.mse, found.mae, found.pearson, found.spearman}) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST(ClassificationMetrics, OfManyLabelsHaveNoConfusionTable) {
+  const std::vector<int64_t> truth = {0, 19'999, 7}, said = {0, 19'999, 8};
+  const ClassificationMetrics found = score_labels(truth, said, 20'000);
+  EXPECT_TRUE(found.confusion.empty());
+  EXPECT_NEAR(found.accuracy, 2.0 / 3, 1e-12);
+  EXPECT_NEAR(found.macro.f1, 2.0 / 4, 1e-12);
+  EXPECT_NE(format_scores(found, std::vector<std::string>(20'000, "x")).find("accuracy"), std::string::npos);
+}
+
 TEST(ClassificationMetrics, TheConfusionAsText) {
   const std::vector<int64_t> truth = {0, 0, 1, 1, 1}, said = {0, 1, 1, 1, 1};
   EXPECT_EQ(format_confusion(score_labels(truth, said, 2), {"ham", "spam"}),
