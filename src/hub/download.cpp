@@ -20,6 +20,7 @@
 #include "hub/download_progress.h"
 #include "hub/file_lock.h"
 #include "hub/http.h"
+#include "hub/refusal.h"
 #include "hub/variables.h"
 
 namespace fettle {
@@ -162,9 +163,9 @@ size_t take_transfer_header(char* bytes, size_t, size_t count, void* owner) {
 
 class Downloads {
  public:
-  Downloads(const HubSettings& settings, const RepoFolder& folder, std::vector<Download> files,
+  Downloads(const HubSettings& settings, const RepoName& repo, const RepoFolder& folder, std::vector<Download> files,
             const std::string& title)
-      : settings_(settings), folder_(folder), waiting_(std::move(files)), progress_(title) {
+      : settings_(settings), repo_(repo), folder_(folder), waiting_(std::move(files)), progress_(title) {
     internal_check(multi_ != nullptr, "libcurl does not start");
     int64_t bytes = 0;
     for (const Download& one : waiting_) bytes += one.file.size;
@@ -263,6 +264,14 @@ class Downloads {
     forget_done();
   }
 
+  // Returns whether the hub itself refused the file. It lists the files of gated repositories to everyone, so their
+  // terms come up here.
+  bool is_refusal(const Transfer& transfer) const {
+    const std::string code = transfer.reply.header("x-error-code");
+    return (transfer.reply.status == 401 || transfer.reply.status == 403) && !code.empty() &&
+           same_origin(transfer.url, settings_.endpoint);
+  }
+
   // Decides what to do after a transfer has ended, with or without a reply.
   void finish(Transfer& transfer, CURLcode code) {
     transfer.part.check();
@@ -280,6 +289,7 @@ class Downloads {
       transfer.part.start_again();
       return retry(transfer, "the server cannot continue the file");
     }
+    if (code == CURLE_OK && is_refusal(transfer)) throw_refusal(settings_, repo_, transfer.reply);
     const HubVariables names = variables_of(settings_.hub);
     if (code == CURLE_OK && is_redirect(status))
       throw UserError("{}: {} redirects again and again; check {} and https_proxy", transfer.wanted.file.path,
@@ -350,6 +360,7 @@ class Downloads {
   }
 
   const HubSettings& settings_;
+  const RepoName& repo_;
   const RepoFolder& folder_;
   std::vector<Download> waiting_;
   DownloadProgress progress_;
@@ -378,7 +389,7 @@ void check_room(Hub hub, const RepoFolder& folder, const std::vector<Download>& 
 
 }  // namespace
 
-void download(const HubSettings& settings, const RepoFolder& folder, std::vector<Download> files,
+void download(const HubSettings& settings, const RepoName& repo, const RepoFolder& folder, std::vector<Download> files,
               const std::string& title) {
   files.erase(
       std::remove_if(files.begin(), files.end(), [&](const Download& one) { return folder.has_blob(one.file); }),
@@ -391,7 +402,7 @@ void download(const HubSettings& settings, const RepoFolder& folder, std::vector
   folder.make();
   check_room(settings.hub, folder, files);
   const InterruptScope interrupts;
-  Downloads(settings, folder, std::move(files), title).run();
+  Downloads(settings, repo, folder, std::move(files), title).run();
 }
 
 }  // namespace fettle

@@ -147,6 +147,11 @@ std::string redirect_target(const std::string& from, const std::string& location
   return part_of(address, CURLUPART_URL);
 }
 
+std::string at_endpoint(const HubSettings& settings, const std::string& url) {
+  const std::string hub = "https://huggingface.co/";
+  return url.starts_with(hub) ? settings.endpoint + url.substr(hub.size() - 1) : url;
+}
+
 std::string escaped(const std::string& text, bool keep_slashes) {
   std::string out;
   for (const unsigned char c : text) {

@@ -42,6 +42,9 @@ bool same_origin(const std::string& a, const std::string& b);
 // Returns the address to which a redirect leads. Throws UserError when the new address is neither http nor https, and
 // when it is http but the old one is https.
 std::string redirect_target(const std::string& from, const std::string& location);
+// Returns the address in a reply, for the next request. A mirror may pass on addresses of https://huggingface.co; they
+// become the same paths of settings.endpoint.
+std::string at_endpoint(const HubSettings& settings, const std::string& url);
 // Returns the text in percent-encoding. If `keep_slashes` is true, slashes are not encoded.
 std::string escaped(const std::string& text, bool keep_slashes);
 

@@ -87,7 +87,7 @@ Listing list_hugging_face(const HubSettings& settings, const RepoName& repo, con
       if (text_in(entry, "type") == "file") out.push_back(hugging_face_file(entry));
     if (out.size() > kMostFiles) throw_too_many_files(settings, repo);
     const std::string next = next_page(reply);
-    url = next.empty() ? "" : redirect_target(url, next);
+    url = next.empty() ? "" : at_endpoint(settings, redirect_target(url, next));
   }
   return out;
 }

@@ -17,10 +17,12 @@ bool is_part(const std::string& part) {
 }
 
 bool is_id(const std::string& id) {
-  if (id.size() > 96 || id.find("..") != std::string::npos || id.find("--") != std::string::npos) return false;
+  constexpr size_t kLongest = 96;  // of the part after the slash
+  if (id.find("..") != std::string::npos || id.find("--") != std::string::npos) return false;
   if (id.ends_with(".git")) return false;
   const size_t slash = id.find('/');
-  return slash == std::string::npos ? is_part(id) : is_part(id.substr(0, slash)) && is_part(id.substr(slash + 1));
+  const std::string name = slash == std::string::npos ? id : id.substr(slash + 1);
+  return name.size() <= kLongest && is_part(name) && (slash == std::string::npos || is_part(id.substr(0, slash)));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ struct RepoName {
 
 // Reads "ORG/NAME", "NAME" or either with "@REVISION". Returns nullopt when the text cannot be such a name. The rules
 // are those of huggingface_hub: at most one slash; letters, digits, '-', '_' and '.'; neither '-' nor '.' at an end of
-// ORG or NAME; no '..', no '--', no '.git' at the end; at most 96 characters. Throws UserError for a revision that
-// check_revision refuses.
+// ORG or NAME; no '..', no '--', no '.git' at the end; at most 96 characters in NAME. Throws UserError for a revision
+// that check_revision refuses.
 std::optional<RepoName> read_repo_name(RepoKind kind, const std::string& text);
 
 // Throws UserError if `revision` cannot name a branch, a tag or a commit. This check is needed because the revision

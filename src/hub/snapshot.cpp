@@ -121,7 +121,7 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
                     missing.size() > 1 ? fmt::format(" and {} more files", missing.size() - 1) : "", without_network_,
                     offline_remedy(settings_, repo_));
   const std::string commit = settings_.hub == Hub::kHuggingFace ? commit_.substr(0, 7) : commit_;
-  download(settings_, cached_, std::move(downloads), fmt::format("{} ({})", repo_.id, commit));
+  download(settings_, repo_, cached_, std::move(downloads), fmt::format("{} ({})", repo_.id, commit));
   std::map<std::string, int> uses;
   for (const HubFile* file : missing) ++uses[file->etag];
   for (const HubFile* file : missing) cached_.link(commit_, *file, --uses[file->etag] > 0);

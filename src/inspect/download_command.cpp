@@ -43,7 +43,7 @@ fs::path fetch_files(const Snapshot& snapshot, const DownloadOptions& options,
 }
 
 bool is_row_file(const std::string& path) {
-  return is_data_file(path) || path == "README.md";
+  return (is_data_file(path) && !is_hidden(path)) || path == "README.md";
 }
 
 fs::path fetch(const DownloadOptions& options) {

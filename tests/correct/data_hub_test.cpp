@@ -46,6 +46,7 @@ TEST_F(HubRows, APlainNameIsItsTrainingSplit) {
   hub.put("datasets/org/rows/data/train-00001-of-00002.jsonl", "{\"text\": \"b\"}\n");
   hub.put("datasets/org/rows/data/test-00000-of-00001.jsonl", "{\"text\": \"c\"}\n");
   hub.put("datasets/org/rows/image.png", "not rows");
+  hub.put("datasets/org/rows/.ipynb_checkpoints/train-checkpoint.jsonl", kRow);
   EXPECT_THAT(names(find("org/rows")),
               ElementsAre("data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl"));
   EXPECT_FALSE(was_fetched("test-00000"));

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <thread>
 
@@ -302,6 +303,13 @@ TEST_F(HubSnapshot, ManyFilesAtATime) {
   for (const HubFile& file : snapshot.files()) paths.push_back(file.path);
   snapshot.fetch(paths);
   for (int i = 0; i < 30; ++i) EXPECT_EQ(fetched(snapshot, "part-" + std::to_string(i) + ".bin"), bytes_of(10000 + i));
+}
+
+TEST_F(HubSnapshot, AMirrorThatNamesTheHubIsAskedForTheNextPage) {
+  for (int i = 0; i < 30; ++i) hub.put("models/org/small/part-" + std::to_string(i) + ".bin", bytes_of(10));
+  hub.put("models/org/small/.mirrored", "");
+  EXPECT_EQ(std::ranges::count_if(open().files(), [](const HubFile& file) { return file.path.starts_with("part-"); }),
+            30);
 }
 
 TEST_F(HubSnapshot, ModelScope) {

@@ -1,6 +1,7 @@
 // Tests that metrics reach trackers in order, and that a tracker that fails or hangs never disturbs the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <wandb_record.pb.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +12,8 @@
 #include "base/seconds_since.h"
 #include "environment.h"
 #include "report/trackers/trackers.h"
+#include "report/trackers/wandb_file.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -124,6 +127,74 @@ TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
   const std::unique_ptr<Tracker> tracker = open_mlflow({});
   tracker->log({1, 0, {{"train/loss", std::nan("")}}});
   EXPECT_THROW(tracker->flush(), UserError);
+}
+
+// Returns the steps with a training loss in the only offline run of `folder`, in the order of the file.
+std::vector<int64_t> steps_for_wandb(const std::filesystem::path& folder) {
+  std::vector<int64_t> steps;
+  int64_t runs = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "wandb")) {
+    ++runs;
+    for (const std::string& bytes : read_wandb_file(entry.path() / "run-abcd1234.wandb")) {
+      wandb::Record record;
+      EXPECT_TRUE(record.ParseFromString(bytes));
+      if (record.has_run()) EXPECT_FALSE(record.run().resumed());
+      if (record.has_history()) steps.push_back(record.history().step().num());
+    }
+  }
+  EXPECT_EQ(runs, 1);
+  return steps;
+}
+
+TEST_F(TrackersTest, WandbHasOneOfflineRunAfterResumes) {
+  const TempFolder folder;
+  const Environment set("WANDB_DIR", "");
+  const auto train = [&](int64_t from, int64_t to) {
+    const auto tracker = open_wandb({.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = from});
+    for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"train/loss", 0.25}}});
+    tracker->finish(true);
+  };
+  train(0, 5);
+  train(3, 6);
+  EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 3, 4, 5, 6));
+  train(2, 4);
+  EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 3, 4));
+}
+
+// W&B's variables name what the recipe does not set.
+TEST_F(TrackersTest, WandbTakesNamesFromItsVariables) {
+  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "support"), name("WANDB_NAME", "second try");
+  for (const bool set : {false, true}) {
+    const TempFolder folder;
+    TrackedRun run{.id = "abcd1234", .name = "n", .project = "p", .folder = folder.path()};
+    if (set) run.config = {{"project", "p"}, {"run_name", "n"}};
+    open_wandb(run)->finish(true);
+    const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
+    wandb::Record record;
+    ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").at(1)));
+    EXPECT_EQ(record.run().project(), set ? "p" : "support");
+    EXPECT_EQ(record.run().display_name(), set ? "n" : "second try");
+  }
+}
+
+TEST(WandbFiles, HaveTheRecordsThatWereAppended) {
+  const TempFolder folder;
+  std::vector<std::string> wanted;
+  for (const size_t size : {0, 1, 100, 32747, 5, 32768, 100000, 7})
+    wanted.emplace_back(size, static_cast<char>('a' + wanted.size()));
+  {
+    WandbFile file(folder / "whole");
+    for (const std::string& record : wanted) file.append(record);
+  }
+  EXPECT_EQ(read_wandb_file(folder / "whole"), wanted);
+  std::string bytes = read_text(folder / "whole");
+  bytes.pop_back();  // the last record is incomplete
+  wanted.pop_back();
+  write_text(folder / "cut", bytes);
+  EXPECT_EQ(read_wandb_file(folder / "cut"), wanted);
+  bytes[50] ^= 1;  // damages the third record
+  write_text(folder / "damaged", bytes);
+  EXPECT_EQ(read_wandb_file(folder / "damaged").size(), 2);
 }
 
 TEST_F(TrackersTest, EveryTrackerOfTheTableHasAName) {

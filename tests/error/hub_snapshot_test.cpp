@@ -32,9 +32,11 @@ class HubRefusals : public testing::Test {
       Snapshot::open(settings, *read_repo_name(RepoKind::kModel, name));
     });
   }
-  std::string fetch_error() {
+  std::string fetch_error(const std::string& token = "") {
     return user_error([&] {
-      Snapshot::open(hub.settings(), *read_repo_name(RepoKind::kModel, "org/small-model")).fetch({"model.safetensors"});
+      HubSettings settings = hub.settings();
+      settings.token = token;
+      Snapshot::open(settings, *read_repo_name(RepoKind::kModel, "org/small-model")).fetch({"model.safetensors"});
     });
   }
   // Checks that the cache has no model.safetensors, and no blob that counts as complete.
@@ -61,10 +63,9 @@ TEST_F(HubRefusals, NoSuchModel) {
 
 TEST_F(HubRefusals, Gated) {
   hub.put("models/org/small-model/.gated", "");
-  EXPECT_THAT(open_error("org/small-model"),
-              AllOf(HasSubstr("org/small-model is gated"), HasSubstr("Accept them at " + hub.endpoint()),
-                    HasSubstr("/settings/tokens and set HF_TOKEN")));
-  EXPECT_THAT(open_error("org/small-model", "other"),
+  EXPECT_THAT(fetch_error(), AllOf(HasSubstr("org/small-model is gated"), HasSubstr("Accept them at " + hub.endpoint()),
+                                   HasSubstr("/settings/tokens and set HF_TOKEN")));
+  EXPECT_THAT(fetch_error("other"),
               AllOf(HasSubstr("the account of your token has no access to it yet"), Not(HasSubstr("other "))));
 }
 

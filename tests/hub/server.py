@@ -309,8 +309,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.refuse(401, "", "Invalid credentials in Authorization header")
         if not found.exists or (found.flag(".private") and token != "Bearer good"):
             return self.refuse(404 if token else 401, "RepoNotFound", "Repository not found")
-        if found.flag(".gated") and token != "Bearer good":
-            return self.refuse(403 if token else 401, "GatedRepo", "Access to this model is restricted")
         if found.commit is None:
             return self.refuse(404, "RevisionNotFound", "Invalid rev id: " + revision)
         return found
@@ -378,14 +376,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         begin = int(query.get("cursor", "0"))
         headers = {}
         if begin + PAGE < len(entries):
-            headers["Link"] = '<http://127.0.0.1:%d%s?recursive=true&cursor=%d>; rel="next"' % (
-                self.server.server_port, urllib.parse.urlsplit(self.path).path, begin + PAGE)
+            origin = "http://127.0.0.1:%d" % self.server.server_port
+            if repo.flag(".mirrored"):  # a mirror that passes on the hub's own addresses
+                origin = "https://huggingface.co"
+            headers["Link"] = '<%s%s?recursive=true&cursor=%d>; rel="next"' % (
+                origin, urllib.parse.urlsplit(self.path).path, begin + PAGE)
         return self.reply_json(entries[begin:begin + PAGE], headers)
 
     def answer_file(self, kind, name, revision, file, cached=False):
         repo = self.repo(kind, name, revision)
         if repo is None:
             return None
+        token = self.headers.get("Authorization", "")
+        if repo.flag(".gated") and token != "Bearer good":  # the hub lists the files of gated repositories to everyone
+            return self.refuse(403 if token else 401, "GatedRepo", "Access to this model is restricted")
         if file not in repo.files():
             return self.reply(404, b"Entry not found", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": repo.commit})
         data = read(os.path.join(repo.folder, file))

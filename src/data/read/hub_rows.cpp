@@ -26,11 +26,12 @@ std::string prefix_of(const std::string& folder) {
   return prefix.empty() || prefix == "." ? "" : prefix + "/";
 }
 
-// Returns the data files below the prefix, with paths relative to the prefix.
+// Returns the data files below the prefix, with paths relative to the prefix. Leaves out hidden files and folders.
 std::vector<std::string> data_files_of(const Snapshot& snapshot, const std::string& prefix) {
   std::vector<fs::path> files;
   for (const HubFile& file : snapshot.files())
     if (file.path.starts_with(prefix)) files.emplace_back(file.path.substr(prefix.size()));
+  std::erase_if(files, is_hidden);
   std::vector<std::string> out;
   for (const fs::path& file : data_files_among(std::move(files))) out.push_back(file.generic_string());
   return out;

@@ -321,10 +321,6 @@ bool is_description(const std::filesystem::path& file) {
          std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end();
 }
 
-bool is_hidden(const std::filesystem::path& path) {
-  return std::ranges::any_of(path, [](const auto& part) { return part.string().starts_with('.'); });
-}
-
 // Prints a note about files of a folder that are not read, once for each folder.
 void tell_left_out(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files,
                    const std::vector<std::filesystem::path>& read) {
@@ -399,6 +395,10 @@ std::string kind_of(const std::filesystem::path& file) {
   std::filesystem::path name = file.filename();
   if (const std::string end = lower_case(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
   return lower_case(name.extension().string());
+}
+
+bool is_hidden(const std::filesystem::path& path) {
+  return std::ranges::any_of(path, [](const auto& part) { return part.string().starts_with('.'); });
 }
 
 bool is_data_file(const std::filesystem::path& file) {

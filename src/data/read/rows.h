@@ -57,6 +57,9 @@ bool names_something(const std::filesystem::path& path);
 // Returns whether the name has the ending of a file of rows. Returns false for files that describe data sets
 // (dataset_info.json, README.md, ...).
 bool is_data_file(const std::filesystem::path& file);
+// Returns whether the name of the file or of a folder in `path` begins with a dot. `path` is relative.
+bool is_hidden(const std::filesystem::path& path);
+
 // Returns the data files of a folder with these files. A Markdown file counts only if all data files are texts: beside
 // files of rows in other formats, it probably describes them.
 std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files);

@@ -76,7 +76,9 @@ void send_parts(const HubSettings& settings, const LargeFile& file, const json& 
     parts.push_back({{"partNumber", i + 1}, {"etag", reply.header("etag")}});
   }
   const json done{{"oid", file.sha256}, {"parts", parts}};
-  expect_done(settings, post_again(settings, text_in(action, "href"), {done.dump(), kLfsType, kLfsType, kJoinSeconds}),
+  expect_done(settings,
+              post_again(settings, at_endpoint(settings, text_in(action, "href")),
+                         {done.dump(), kLfsType, kLfsType, kJoinSeconds}),
               "joining the parts of " + file.file.filename().string());
 }
 
@@ -89,10 +91,11 @@ void send_file(const HubSettings& settings, const LargeFile& file, const json& a
     send_parts(settings, file, action, size, progress);
   } else {
     int64_t before = 0;
-    put_file(settings, text_in(action, "href"), file.file, 0, file.size,
+    put_file(settings, at_endpoint(settings, text_in(action, "href")), file.file, 0, file.size,
              [&](int64_t now) { progress.show(before, now); });
   }
-  const std::string verify = actions.contains("verify") ? text_in(actions["verify"], "href") : "";
+  const std::string verify =
+      actions.contains("verify") ? at_endpoint(settings, text_in(actions["verify"], "href")) : "";
   if (verify.empty()) return;
   const json check{{"oid", file.sha256}, {"size", file.size}};
   const HttpReply reply = post_again(settings, verify, {check.dump()});

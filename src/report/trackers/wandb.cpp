@@ -1,87 +1,85 @@
-// Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. A resumed run writes a second offline run with
-// the same id. W&B appends the second run to the first.
+// Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. W&B does not join offline runs: the upload of a
+// second one with the same id erases the first, or repeats steps. So a resumed run writes a new offline run that begins
+// with the figures of the earlier ones, and removes those.
 //
-// Source: wandb's datastore.py (LevelDB's log format with zlib's CRC-32) and wandb_internal.proto.
+// Source: wandb_internal.proto.
 #include <wandb_record.pb.h>
-#include <zlib.h>
 
+#include <algorithm>
 #include <ctime>
+#include <optional>
 
 #include "base/environment.h"
-#include "report/trackers/append_file.h"
+#include "base/json_text.h"
 #include "report/trackers/tracker.h"
+#include "report/trackers/wandb_file.h"
 
 namespace fettle {
 namespace {
 
 using wandb::Record;
 
-constexpr size_t kBlockBytes = 32768, kHeadBytes = 7;
+namespace fs = std::filesystem;
 
-// Writes records in blocks of 32 KiB. A record that crosses the end of a block is split into parts.
-class BlockLog {
- public:
-  explicit BlockLog(const std::filesystem::path& file) : file_(file) {
-    put(std::string(":W&B\xe1\xbe\0", kHeadBytes));  // mark, magic number 0xbee1, version 0
-  }
+// Returns the folder of all offline runs.
+fs::path parent_folder(const TrackedRun& run) {
+  const std::string wanted = environment("WANDB_DIR");
+  return (wanted.empty() ? run.folder : fs::path(wanted)) / "wandb";
+}
 
-  void append(std::string_view data) {
-    std::string bytes;
-    bool first = true, last = false;
-    while (!last) {
-      size_t room = kBlockBytes - (at_ + bytes.size()) % kBlockBytes;
-      if (room < kHeadBytes) {
-        bytes.append(room, '\0');
-        room = kBlockBytes;
-      }
-      const std::string_view part = data.substr(0, room - kHeadBytes);
-      last = part.size() == data.size();
-      bytes += head(part, first ? (last ? kFull : kFirst) : (last ? kLast : kMiddle));
-      bytes += part;
-      data.remove_prefix(part.size());
-      first = false;
-    }
-    put(bytes);
-  }
-
- private:
-  enum Part : uint8_t { kFull = 1, kFirst, kMiddle, kLast };
-
-  static std::string head(std::string_view part, Part type) {
-    const Bytef type_byte = type;
-    auto crc = static_cast<uint32_t>(crc32(0, &type_byte, 1));
-    crc =
-        static_cast<uint32_t>(crc32(crc, reinterpret_cast<const Bytef*>(part.data()), static_cast<uInt>(part.size())));
-    std::string out;
-    for (int i = 0; i < 4; ++i) out += static_cast<char>(crc >> (8 * i) & 0xff);
-    out += static_cast<char>(part.size() & 0xff);
-    out += static_cast<char>(part.size() >> 8);
-    return out += static_cast<char>(type);
-  }
-  void put(std::string_view bytes) {
-    file_.append(bytes);
-    at_ += bytes.size();
-  }
-
-  AppendFile file_;
-  size_t at_ = 0;
-};
+std::string file_name(const TrackedRun& run) {
+  return "run-" + run.id + ".wandb";
+}
 
 // Returns the path of the file for a new offline run. If the same run starts twice within one second, the second folder
 // is named after the next second.
-std::filesystem::path run_file(const TrackedRun& run) {
-  const std::string wanted = environment("WANDB_DIR");
-  const std::filesystem::path parent = (wanted.empty() ? run.folder : std::filesystem::path(wanted)) / "wandb";
-  std::filesystem::path folder;
+fs::path new_file(const TrackedRun& run) {
+  const fs::path parent = parent_folder(run);
+  fs::path folder;
   std::error_code ignored;
-  for (std::time_t start = std::time(nullptr); folder.empty() || std::filesystem::exists(folder, ignored); ++start) {
+  for (std::time_t start = std::time(nullptr); folder.empty() || fs::exists(folder, ignored); ++start) {
     std::tm parts{};
     localtime_r(&start, &parts);
     char date[32];
     std::strftime(date, sizeof date, "%Y%m%d_%H%M%S", &parts);
     folder = parent / ("offline-run-" + std::string(date) + "-" + run.id);
   }
-  return folder / ("run-" + run.id + ".wandb");
+  return folder / file_name(run);
+}
+
+// What earlier offline runs of a resumed run have.
+struct Earlier {
+  std::vector<fs::path> folders;         // in the order in which they were written
+  std::vector<wandb::History> figures;   // up to the step from which the run continues
+  std::optional<int64_t> start_seconds;  // the first start, in seconds since 1970
+};
+
+Earlier read_earlier(const TrackedRun& run) {
+  Earlier out;
+  if (run.resumed_step == 0) return out;
+  std::error_code failed;
+  for (fs::directory_iterator at(parent_folder(run), failed), end; !failed && at != end; at.increment(failed))
+    if (fs::exists(at->path() / file_name(run), failed)) out.folders.push_back(at->path());
+  std::ranges::sort(out.folders);
+  for (const fs::path& folder : out.folders)
+    for (const std::string& bytes : read_wandb_file(folder / file_name(run))) {
+      Record record;
+      if (!record.ParseFromString(bytes)) break;
+      if (record.has_run()) {
+        const int64_t continues_at = record.run().starting_step();
+        std::erase_if(out.figures, [&](const wandb::History& one) { return one.step().num() > continues_at; });
+        if (!out.start_seconds) out.start_seconds = record.run().start_time().seconds();
+      }
+      if (record.has_history() && record.history().step().num() <= run.resumed_step)
+        out.figures.push_back(record.history());
+    }
+  return out;
+}
+
+// Returns the value of a recipe key if the recipe sets it, else the value of W&B's variable, else Fettle's default.
+std::string setting(const TrackedRun& run, const char* key, const char* variable, const std::string& value) {
+  const std::string wanted = environment(variable);
+  return run.config.contains(key) || wanted.empty() ? value : wanted;
 }
 
 template <typename Items>
@@ -93,21 +91,33 @@ void add_item(Items& items, const std::string& key, const nlohmann::json& value)
 
 class Wandb : public Tracker {
  public:
-  explicit Wandb(const TrackedRun& run) : log_(run_file(run)), start_(std::time(nullptr)) {
+  Wandb(const TrackedRun& run, const Earlier& earlier)
+      : log_(new_file(run)), start_(earlier.start_seconds.value_or(std::time(nullptr))) {
     Record header;
     header.mutable_header()->mutable_version_info()->set_producer("fettle");
     write(header);
     Record record;
     wandb::Run& out = *record.mutable_run();
     out.set_run_id(run.id);
-    out.set_project(run.project);
-    out.set_display_name(run.name);
+    out.set_project(setting(run, "project", "WANDB_PROJECT", run.project));
+    out.set_display_name(setting(run, "run_name", "WANDB_NAME", run.name));
     out.set_host(host_name());
     out.mutable_start_time()->set_seconds(start_);
-    out.set_starting_step(run.resumed_step);
-    out.set_resumed(run.resumed_step > 0);
+    if (earlier.figures.empty()) {
+      out.set_starting_step(run.resumed_step);
+      out.set_resumed(run.resumed_step > 0);
+    }
     for (const auto& [key, value] : run.config.items()) add_item(*out.mutable_config()->mutable_update(), key, value);
     write(record);
+    for (const wandb::History& figures : earlier.figures) {
+      *record.mutable_history() = figures;
+      write(record);
+      for (const wandb::Item& item : figures.item())
+        if (item.key().starts_with("train/") || item.key().starts_with("eval/"))
+          summary_[item.key()] = parse_json_or_discard<nlohmann::json>(item.value_json());
+    }
+    std::error_code ignored;  // a folder that stays does no harm beyond being uploaded first
+    for (const fs::path& folder : earlier.folders) fs::remove_all(folder, ignored);
   }
 
   void log(const TrackedFigures& figures) override {
@@ -140,8 +150,8 @@ class Wandb : public Tracker {
     log_.append(record.SerializeAsString());
   }
 
-  BlockLog log_;
-  std::time_t start_;
+  WandbFile log_;
+  std::time_t start_;  // the run's first start
   int64_t records_ = 0;
   nlohmann::json summary_ = nlohmann::json::object();  // the last value of each metric
 };
@@ -149,7 +159,7 @@ class Wandb : public Tracker {
 }  // namespace
 
 std::unique_ptr<Tracker> open_wandb(const TrackedRun& run) {
-  return std::make_unique<Wandb>(run);
+  return std::make_unique<Wandb>(run, read_earlier(run));
 }
 
 }  // namespace fettle
