@@ -3,44 +3,24 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
-#include <optional>
-#include <string>
+
+#include "base/limits/control_groups.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the number after `name` in a file of "name number" lines; nullopt when the file has no such line.
-std::optional<int64_t> field(const fs::path& file, const std::string& name) {
-  std::ifstream in(file);
-  int64_t value = 0;
-  for (std::string word; in >> word;)
-    if (word == name && in >> value) return value;
-  return std::nullopt;
-}
-
-std::optional<int64_t> number(const fs::path& file) {
-  std::ifstream in(file);
-  int64_t value = 0;
-  if (in >> value) return value;
-  return std::nullopt;  // the file says "max", or there is no such file
-}
-
-// Returns the bytes left below the limits of this process's control group and its parent groups (cgroups version 2).
+// Returns the bytes left below the limits of this process's control group and its parent groups.
 int64_t left_by_groups(const fs::path& root) {
   int64_t left = std::numeric_limits<int64_t>::max();
-  std::ifstream in(root / "proc/self/cgroup");
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("0::/")) continue;
-    for (fs::path group = line.substr(4);; group = group.parent_path()) {
-      const fs::path folder = root / "sys/fs/cgroup" / group;
-      const std::optional<int64_t> limit = number(folder / "memory.max"), used = number(folder / "memory.current");
-      if (limit && used) left = std::min(left, *limit - *used + field(folder / "memory.stat", "file").value_or(0));
-      if (group.empty()) break;
-    }
+  for (const auto& [folder, version] : control_groups("memory", root)) {
+    const bool new_names = version == 2;
+    const auto limit = number_in(folder / (new_names ? "memory.max" : "memory.limit_in_bytes"));
+    const auto used = number_in(folder / (new_names ? "memory.current" : "memory.usage_in_bytes"));
+    const auto cached = number_after(new_names ? "file" : "total_cache", folder / "memory.stat");
+    if (limit && used) left = std::min(left, *limit - std::max<int64_t>(0, *used - cached.value_or(0)));
   }
   return left;
 }
@@ -49,18 +29,18 @@ int64_t left_by_rlimit(const fs::path& root) {
   rlimit limit{};
   if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
     return std::numeric_limits<int64_t>::max();
-  return static_cast<int64_t>(limit.rlim_cur) - field(root / "proc/self/status", "VmData:").value_or(0) * 1024;
+  return static_cast<int64_t>(limit.rlim_cur) - number_after("VmData:", root / "proc/self/status").value_or(0) * 1024;
 }
 
 }  // namespace
 
 int64_t free_host_memory(const fs::path& root) {
-  const int64_t available = field(root / "proc/meminfo", "MemAvailable:").value_or(0) * 1024;
+  const int64_t available = number_after("MemAvailable:", root / "proc/meminfo").value_or(0) * 1024;
   return std::max<int64_t>(0, std::min({available, left_by_groups(root), left_by_rlimit(root)}));
 }
 
 int64_t resident_bytes() {
-  return field("/proc/self/status", "VmRSS:").value_or(0) * 1024;
+  return number_after("VmRSS:", "/proc/self/status").value_or(0) * 1024;
 }
 
 }  // namespace fettle

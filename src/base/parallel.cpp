@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/limits/cpus.h"
+
 namespace fettle {
 
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& work) {
@@ -33,7 +35,8 @@ void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>
 }
 
 int copy_threads() {
-  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
+  static const int threads = static_cast<int>(std::min<int64_t>(usable_cpus(), 8));
+  return threads;
 }
 
 }  // namespace fettle

@@ -11,7 +11,7 @@ namespace fettle {
 // have started are done.
 void parallel_for(int64_t count, int threads, const std::function<void(int64_t)>& work);
 
-// Returns the number of threads for copying bytes: the number of cores, at most 8.
+// Returns the number of threads for copying bytes: usable_cpus(), at most 8.
 int copy_threads();
 
 }  // namespace fettle

@@ -1,8 +1,10 @@
 #include "graph/ops.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
+#include "base/arrays/host_array.h"
 #include "base/error.h"
 #include "graph/composite.h"
 
@@ -23,6 +25,20 @@ Dims broadcast_dims(const Dims& x, const Dims& y) {
 Tensor binary(Op op, const Tensor& x, const Tensor& y) {
   const Dims dims = broadcast_dims(x.dims(), y.dims());
   return make_node(op, {broadcast_to(x, dims), broadcast_to(y, dims)});
+}
+
+bool holds(DType dtype, double number) {
+  if (dtype != DType::kBF16 && dtype != DType::kF16) return true;
+  std::byte bits[2];
+  store_float(bits, dtype, 0, static_cast<float>(number));
+  return load_float(bits, dtype, 0) == static_cast<float>(number);
+}
+
+// Returns op(x, number) in x's dtype. If this dtype does not hold the number, the op is computed in f32.
+template <typename Operation>
+Tensor with_number(const Tensor& x, double number, Operation op) {
+  const DType wide = holds(x.dtype(), number) ? x.dtype() : DType::kF32;
+  return convert(op(convert(x, wide), constant(number, wide)), x.dtype());
 }
 
 Dims from_end(Dims dims, int64_t rank) {
@@ -117,22 +133,22 @@ Tensor operator/(const Tensor& x, const Tensor& y) {
   return binary(Op::kDivide, x, y);
 }
 Tensor operator+(const Tensor& x, double y) {
-  return x + constant(y, x.dtype());
+  return with_number(x, y, std::plus());
 }
 Tensor operator-(const Tensor& x, double y) {
-  return x - constant(y, x.dtype());
+  return with_number(x, y, std::minus());
 }
 Tensor operator*(const Tensor& x, double y) {
-  return x * constant(y, x.dtype());
+  return with_number(x, y, std::multiplies());
 }
 Tensor operator/(const Tensor& x, double y) {
-  return x / constant(y, x.dtype());
+  return with_number(x, y, std::divides());
 }
 Tensor operator-(double x, const Tensor& y) {
-  return constant(x, y.dtype()) - y;
+  return with_number(y, x, [](const Tensor& of, const Tensor& number) { return number - of; });
 }
 Tensor operator/(double x, const Tensor& y) {
-  return constant(x, y.dtype()) / y;
+  return with_number(y, x, [](const Tensor& of, const Tensor& number) { return number / of; });
 }
 Tensor maximum(const Tensor& x, const Tensor& y) {
   return binary(Op::kMaximum, x, y);

@@ -3,6 +3,9 @@
 // The operands of an arithmetic op must have the same dtype. Binary ops broadcast like NumPy: dims are aligned at the
 // end, and a dim that is missing or has size 1 is repeated. Most ops have the names and meanings that StableHLO gives
 // them.
+//
+// If one operand is a number that the other's 16-bit dtype cannot hold, the op is computed in f32 and only its result
+// is rounded, as in PyTorch. To round the number first, give it as a constant().
 #pragma once
 
 #include <functional>

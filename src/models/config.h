@@ -255,8 +255,9 @@ struct ModelConfig {
   std::optional<Gemma4> gemma4;
   bool tie_word_embeddings = false;
   double embedding_scale = 1;
-  double residual_scale = 1;  // factor on the results that attention and MLP add to the residual stream
-  double logit_scale = 1;     // factor on the token logits
+  bool rounds_embedding_scale = false;  // embedding_scale is rounded to the dtype of the products before it is used
+  double residual_scale = 1;            // factor on the results that attention and MLP add to the residual stream
+  double logit_scale = 1;               // factor on the token logits
   std::string attention_module = "self_attn";
   std::string fused_qkv;            // the module that computes q, k and v together ("qkv_proj"), or ""
   bool attention_bias = false;      // biases on q, k and v

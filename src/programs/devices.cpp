@@ -26,12 +26,14 @@ namespace {
 // Returns how much memory this program may take on a device. The plugin takes one fraction for all devices, so the
 // device that allows the smallest fraction decides. Returns an unknown share (all members zero) when the request names
 // no share, when the plugin cannot run programs (Plugin::compiles_only), or when the driver does not report the memory.
-MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request) {
+// Asks only the devices `own`, or all devices if the list is empty: other processes may hold the others exclusively.
+MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request, const std::vector<int64_t>& own) {
   MemoryShare least;
   if (plugin.compiles_only() || request.memory_utilization == 0) return least;
-  const std::vector<DriverMemory> there = driver_memory(std::string(plugin.vendor().driver.library));
+  const std::vector<DriverMemory> there = driver_memory(std::string(plugin.vendor().driver.library), own);
+  const int64_t processes = request.run == nullptr ? 1 : request.run->size();
   for (const DriverMemory& device : there) {
-    const int64_t devices = request.count > 0 ? request.count : static_cast<int64_t>(there.size());
+    const int64_t devices = request.count > 0 ? request.count : static_cast<int64_t>(there.size()) * processes;
     const MemoryShare share =
         share_memory(plugin.vendor(), device.total, device.total - device.free, request.memory_utilization, devices);
     if (least.total == 0 || share.fraction() < least.fraction()) least = share;
@@ -46,30 +48,35 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request)
         "gpu_memory_utilization asks for {:g} of a device's {}, but other programs use {} of it; this program takes "
         "{}, a share of {:.2f}",
         least.utilization, size_text(least.total), size_text(least.others), size_text(least.limit), least.fraction());
-  // Opening a device allocates a table for its allocator in host memory.
-  const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * static_cast<int64_t>(there.size());
+  // Opening a device allocates a table for its allocator in host memory. The processes of a host open all its devices.
+  const int64_t opened = static_cast<int64_t>(there.size()) * (own.empty() ? 1 : request.run->place().local_size);
+  const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * opened;
   if (const int64_t free = free_host_memory(); tables > free)
     throw DoesNotFit(
         "plugin {} needs a table of {} in host memory to manage {} of memory on each of {} devices, but only {} of "
         "host memory are free: lower gpu_memory_utilization ({:g}), or make fewer devices visible to the plugin "
         "({})",
-        plugin.name(), size_text(tables), size_text(least.limit), there.size(), size_text(free), least.utilization,
+        plugin.name(), size_text(tables), size_text(least.limit), opened, size_text(free), least.utilization,
         plugin.vendor().driver.visible_devices);
   return least;
 }
 
-// Returns the numbers of the host's devices that this process uses. The processes on a host share its devices equally.
-// Returns an empty list, which means all devices, when the process is alone on its host, when the launcher shows each
-// process only its own devices, or when the driver reports fewer devices than there are processes.
+// Returns the numbers of the host's devices that this process uses. The processes on a host share its devices equally
+// if they all see the same devices. Returns an empty list, which means all devices that this process sees, when the
+// process is alone on its host, when the launcher shows each process only its own devices, or when the driver reports
+// fewer devices than there are processes. The variable that chooses devices does not decide alone: a launcher may give
+// each process other devices, and number them from 0 in each.
 std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
   const std::string variable(vendor.driver.visible_devices);
-  const std::string shown = variable.empty() ? "" : environment(variable.c_str());
-  const std::vector<std::string> all = run.exchange("share of devices", shown);
+  const std::vector<std::string> devices = driver_devices(std::string(vendor.driver.library));
+  const std::string seen =
+      fmt::format("{} {}", variable.empty() ? "" : environment(variable.c_str()), fmt::join(devices, " "));
+  const std::vector<std::string> all = run.exchange("share of devices", seen);
   const int sharers = run.place().local_size, rank = run.place().local_rank;
-  const auto present = static_cast<int64_t>(driver_memory(std::string(vendor.driver.library)).size());
+  const auto present = static_cast<int64_t>(devices.size());
   bool same = true;
   for (int other = 0; other < run.size(); ++other)
-    same = same && (!run.same_host(other, run.rank()) || all[static_cast<size_t>(other)] == shown);
+    same = same && (!run.same_host(other, run.rank()) || all[static_cast<size_t>(other)] == seen);
   if (sharers == 1 || !same || present < sharers) return {};
   if (present % sharers != 0)
     throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the whole host",
@@ -80,11 +87,10 @@ std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
 }
 
 Client make_client(const std::shared_ptr<const Plugin>& plugin, const DeviceRequest& request,
-                   const MemoryShare& share) {
-  ClientOptions options{.device_count = static_cast<int>(request.count), .run = request.run};
+                   const std::vector<int64_t>& own, const MemoryShare& share) {
+  ClientOptions options{.device_count = static_cast<int>(request.count), .run = request.run, .visible = own};
   if (!plugin->vendor().counts_devices) {
     options.device_count = 0;
-    if (request.run != nullptr) options.visible = own_devices(plugin->vendor(), *request.run);
   } else if (request.run != nullptr) {
     const int processes = request.run->size();
     if (request.count % processes != 0)
@@ -125,8 +131,10 @@ int64_t agreed_limit(Rendezvous& run, const Client& client, int64_t limit) {
 Devices::Devices(const DeviceRequest& request)
     : plugin_(Plugin::load(request.plugin)),
       run_(request.run),
-      memory_(share_of_devices(*plugin_, request)),
-      client_(make_client(plugin_, request, memory_)),
+      own_(run_ == nullptr || plugin_->vendor().counts_devices ? std::vector<int64_t>()
+                                                               : own_devices(plugin_->vendor(), *run_)),
+      memory_(share_of_devices(*plugin_, request, own_)),
+      client_(make_client(plugin_, request, own_, memory_)),
       tf32_(request.tf32),
       kernels_(request.kernels) {
   if (const int64_t limit = client_.devices()[0].memory_bytes; limit > 0)

@@ -77,7 +77,8 @@ class Devices {
 
   std::shared_ptr<const Plugin> plugin_;
   Rendezvous* run_;
-  MemoryShare memory_;  // declared before the client, whose constructor needs it
+  std::vector<int64_t> own_;  // numbers of the host's devices that this process opens; empty: all that it sees
+  MemoryShare memory_;        // declared before the client, whose constructor needs it
   Client client_;
   int64_t count_;
   bool tf32_;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/files/cache.h"
 #include "base/files/private_files.h"
@@ -162,6 +163,8 @@ fs::path CompileCache::file_of(const Client& client, const std::string& module_t
   key.add(devices_identity(client)).add(client.encoded_options(options)).add(module_text);
   key.add(xla_flags());
   for (const DeviceInfo& device : client.devices()) key.add(std::to_string(device.process_index));
+  for (const std::string_view name : client.plugin().vendor().thread_variables)
+    key.add(environment(std::string(name).c_str()));
   return folder_ / (key.text() + ".pjrt");
 }
 

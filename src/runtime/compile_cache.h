@@ -16,12 +16,13 @@ namespace fettle {
 std::string devices_identity(const Client& client);
 
 // Stores each program in a file. The file's name is a hash of devices_identity(), the encoded options, the module text,
-// $XLA_FLAGS, and the process index of each device. devices_identity() includes the instruction sets of a CPU, because
-// a program for another CPU would load and then crash. The process indices are included because a compiler may treat
-// devices of one process differently from devices of several processes. The file contains a checksum of the program.
-// The file is written under a temporary name and then renamed. If the file is damaged or truncated, or has another
-// format, the program is compiled again. If the folder cannot be written, the cache only warns. Several processes may
-// share a folder.
+// $XLA_FLAGS, the process index of each device, and the variables that set the number of a CPU plugin's threads,
+// because the compiler divides the work by this number. devices_identity() includes the instruction sets of a CPU,
+// because a program for another CPU would load and then crash. The process indices are included because a compiler may
+// treat devices of one process differently from devices of several processes. The file contains a checksum of the
+// program. The file is written under a temporary name and then renamed. If the file is damaged or truncated, or has
+// another format, the program is compiled again. If the folder cannot be written, the cache only warns. Several
+// processes may share a folder.
 //
 // GPU plugins tune programs: they measure several variants of a matrix product on the device. The folder "tuning" keeps
 // these results in subfolders, one for each combination of devices and $XLA_FLAGS. So another program with the same

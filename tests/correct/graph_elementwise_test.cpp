@@ -200,4 +200,25 @@ TEST(Elementwise, ConstantsOfEveryKind) {
   EXPECT_EQ(got.at("pred").elements, (Values{1, 0}));
 }
 
+// bf16 and f16 do not hold 0.22, so the product is computed in f32. PyTorch computes in the same way.
+TEST(Elementwise, ANumberIsNotRoundedToTheDtypeOfTheTensor) {
+  Values xs;
+  for (int i = 0; i < 128; ++i) xs.push_back((i % 2 == 0 ? 1 : -1) * (1 + i / 128.0));  // bf16 holds these numbers
+  GraphRun run;
+  const Tensor x = run.input(bf16(count(xs), xs));
+  run.output("bf16", x * 0.22);
+  run.output("bf16 over", 0.22 / x);
+  run.output("bf16 constant", x * constant(0.22, DType::kBF16));
+  run.output("f16", convert(x, DType::kF16) * 1.702);
+  const std::map<std::string, Value> got = run.run();
+  for (size_t i = 0; i < xs.size(); ++i) {
+    const float value = static_cast<float>(xs[i]), rounded = bf16_to_f32(f32_to_bf16(0.22f));
+    EXPECT_EQ(got.at("bf16").elements[i], bf16_to_f32(f32_to_bf16(value * 0.22f)));
+    EXPECT_EQ(got.at("bf16 over").elements[i], bf16_to_f32(f32_to_bf16(0.22f / value)));
+    EXPECT_EQ(got.at("bf16 constant").elements[i], bf16_to_f32(f32_to_bf16(value * rounded)));
+    EXPECT_EQ(got.at("f16").elements[i], f16_to_f32(f32_to_f16(value * 1.702f)));
+  }
+  EXPECT_NE(got.at("bf16").elements, got.at("bf16 constant").elements);
+}
+
 }  // namespace fettle

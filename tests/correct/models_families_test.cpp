@@ -22,6 +22,15 @@ Json config_of(const std::string& model, const std::string& file = "config.json"
   return Json::parse(std::ifstream(reference_model(model) / file));
 }
 
+// Transformers stores these keys, but its models do not read them.
+TEST(FamilyConfig, IgnoresKeysThatTransformersDoesNotRead) {
+  for (const auto& [model, key] : {std::pair{"gpt_neox", "is_decoder"}, {"cohere2", "use_parallel_embedding"}}) {
+    Json config = config_of(model);
+    config[key] = true;
+    EXPECT_NO_THROW(make_model(config, "config.json")) << key;
+  }
+}
+
 class FamilyParams : public testing::TestWithParam<std::string> {};
 
 // Checks that every tensor of the checkpoint belongs to a parameter, and that every parameter's tensors are in the

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/files/json_file.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
 #include "graph_run.h"
@@ -12,6 +13,7 @@
 #include "models/blocks/experts/moe.h"
 #include "models/blocks/layers.h"
 #include "models/blocks/rope.h"
+#include "reference_models.h"
 
 namespace fettle {
 namespace {
@@ -97,6 +99,28 @@ TEST(Layers, Activations) {
     EXPECT_NEAR(got.at("gelu").elements[i], 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))), 1e-6);
     EXPECT_NEAR(got.at("gelu_new").elements[i], gelu, 1e-6);
     EXPECT_NEAR(got.at("gelu_pytorch_tanh").elements[i], gelu, 1e-6);
+  }
+}
+
+// Transformers rounds Gemma's factor on the embedding to bf16. It does not round the factors of other families.
+TEST(Layers, EmbeddingScaleIsRoundedOnlyForGemma) {
+  const ShardingRules rules{MeshAxes{}};
+  const Weights none;
+  for (const bool rounds : {false, true}) {
+    ModelConfig config =
+        make_model(read_json_file(reference_model(rounds ? "gemma" : "granite") / "config.json"), "config.json").config;
+    EXPECT_EQ(config.rounds_embedding_scale, rounds);
+    config.embedding_scale = 0.22;
+    const Forward f{.config = config, .weights = none, .sharding = rules, .compute = DType::kBF16};
+    GraphRun run;
+    std::vector<double> values;
+    for (int i = 0; i < 128; ++i) values.push_back(1 + i / 128.0);  // bf16 holds these numbers
+    const Tensor table = run.input(bf16({2, 64}, values));
+    run.output("rows", embed(f, table, run.input(i32({1, 2}, {0, 1}))));
+    const float factor = rounds ? bf16_to_f32(f32_to_bf16(0.22f)) : 0.22f;
+    const std::vector<double> got = run.run().at("rows").elements;
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_EQ(got[i], bf16_to_f32(f32_to_bf16(static_cast<float>(values[i]) * factor))) << i;
   }
 }
 

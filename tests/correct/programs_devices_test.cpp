@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "processes.h"
 #include "programs/devices.h"
+#include "runtime/rendezvous/rendezvous.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -33,7 +37,21 @@ TEST(DriverMemory, IsReadForEachDevice) {
   }
 }
 
+// Other processes may hold devices exclusively. Those are counted, and the memory of the others can be read.
+TEST(DriverMemory, IsReadOnlyForTheWantedDevices) {
+  setenv("MADE_DRIVER_HELD", "0", 1);
+  for (const char* library : {FETTLE_MADE_CUDA, FETTLE_MADE_HIP}) {
+    EXPECT_TRUE(reported(library, "20,23").empty());
+    const std::vector<DriverMemory> found = driver_memory(library, {1});
+    ASSERT_EQ(found.size(), 1u) << library;
+    EXPECT_EQ(found[0].free, 23 * kGB);
+    EXPECT_EQ(driver_devices(library).size(), 2u);
+  }
+  unsetenv("MADE_DRIVER_HELD");
+}
+
 TEST(DriverMemory, IsNotKnownWithoutADriver) {
+  EXPECT_TRUE(driver_devices("").empty());
   EXPECT_TRUE(driver_memory("").empty());
   EXPECT_TRUE(driver_memory("libno_such_driver.so.1").empty());
 }
@@ -104,6 +122,36 @@ TEST(Devices, NothingIsReportedWhenEnoughIsFree) {
 TEST(Devices, AreRefusedWhenOtherProgramsHoldThem) {
   EXPECT_THAT(opened_with(FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "0", {.memory_utilization = 0.95}),
               HasSubstr("other programs use 23.20 GB"));
+}
+
+// Two processes on a host. In the variant `apart`, the launcher gives each its own four devices; both processes then
+// number them from 0. Otherwise both see the same four, of which the other process already holds its half.
+std::vector<std::string> opened_by_two(const char* plugin, const char* driver, bool apart) {
+  TempFolder folder;
+  wait_for(start_processes(2, [&](const ProcessPlace& place) {
+    Rendezvous run(place, open_redis_store(place), Rendezvous::Seconds(20));
+    const bool first = place.rank == 0;
+    setenv("MADE_DRIVER_FIRST", apart && !first ? "4" : "0", 1);
+    if (!apart) setenv("MADE_DRIVER_HELD", first ? "2,3" : "0,1", 1);
+    write_text(folder / std::to_string(place.rank),
+               opened_with(plugin, driver, "20,20,20,20", {.memory_utilization = 0.5, .run = &run}));
+    run.barrier("end");
+    run.leave();
+    return 0;
+  }));
+  return {read_text(folder / "0"), read_text(folder / "1")};
+}
+
+TEST(Devices, AreSharedByTheProcessesThatSeeTheSameOnes) {
+  for (const auto& [plugin, driver] :
+       {std::pair{FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA}, {FETTLE_MADE_ROCM_PLUGIN, FETTLE_MADE_HIP}}) {
+    const std::vector<std::string> apart = opened_by_two(plugin, driver, true);
+    for (const std::string& one : apart)
+      EXPECT_THAT(one, AllOf(HasSubstr("memory_fraction=float 0.5 "), Not(HasSubstr("visible_devices"))));
+    const std::vector<std::string> shared = opened_by_two(plugin, driver, false);
+    EXPECT_THAT(shared[0], AllOf(HasSubstr("memory_fraction=float 0.5 "), HasSubstr("visible_devices=0,1")));
+    EXPECT_THAT(shared[1], AllOf(HasSubstr("memory_fraction=float 0.5 "), HasSubstr("visible_devices=2,3")));
+  }
 }
 
 TEST(Devices, OnTheCpuTheShareHasNoEffect) {

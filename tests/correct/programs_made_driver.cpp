@@ -1,8 +1,11 @@
 // A fake driver that reports memory of devices that do not exist. It reports two devices of 24 GB, or one for each free
 // amount in MADE_DRIVER_FREE (gigabytes, such as "20,23"). It has CUDA's functions, or HIP's functions if
-// MADE_DRIVER_OF_HIP is defined.
+// MADE_DRIVER_OF_HIP is defined. The devices are those from number MADE_DRIVER_FIRST on (default 0) of the host.
+// Another process holds the devices in MADE_DRIVER_HELD ("0,1", numbers of this process), so they cannot be opened.
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -17,6 +20,20 @@ std::vector<size_t> free_gigabytes() {
   std::vector<size_t> found;
   for (std::string word; std::getline(in, word, ',');) found.push_back(std::stoul(word));
   return found;
+}
+
+// Returns the number that a device has on the host.
+int number_on_host(int device) {
+  const char* first = std::getenv("MADE_DRIVER_FIRST");
+  return device + (first == nullptr ? 0 : std::stoi(first));
+}
+
+bool held(int device) {
+  const char* text = std::getenv("MADE_DRIVER_HELD");
+  std::istringstream in(text == nullptr ? "" : text);
+  for (std::string word; std::getline(in, word, ',');)
+    if (std::stoi(word) == device) return true;
+  return false;
 }
 
 int count_devices(int* count) {
@@ -40,6 +57,10 @@ int hipGetDeviceCount(int* count) {
 }
 int hipSetDevice(int device) {
   current = device;
+  return held(device) ? 201 : 0;
+}
+int hipDeviceGetPCIBusId(char* id, int bytes, int device) {
+  std::snprintf(id, static_cast<size_t>(bytes), "0000:%02x:00.0", number_on_host(device));
   return 0;
 }
 int hipMemGetInfo(size_t* free, size_t* total) {
@@ -56,7 +77,13 @@ int cuDeviceGet(int* device, int ordinal) {
   *device = 100 + ordinal;
   return 0;
 }
+int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
+  std::memset(uuid, 0, 16);
+  uuid[15] = static_cast<unsigned char>(number_on_host(device - 100));
+  return 0;
+}
 int cuDevicePrimaryCtxRetain(void** context, int device) {
+  if (held(device - 100)) return 46;  // 46: the device is held exclusively
   *context = reinterpret_cast<void*>(static_cast<size_t>(device));
   return 0;
 }

@@ -17,6 +17,9 @@ std::string text_of(const PJRT_NamedValue& value) {
     case PJRT_NamedValue_kFloat: out << "float " << value.float_value; break;
     case PJRT_NamedValue_kBool: out << "bool " << value.bool_value; break;
     case PJRT_NamedValue_kInt64: out << "int64 " << value.int64_value; break;
+    case PJRT_NamedValue_kInt64List:
+      for (size_t i = 0; i < value.value_size; ++i) out << (i == 0 ? "" : ",") << value.int64_array_value[i];
+      break;
     default: out << "another type";
   }
   return out.str();

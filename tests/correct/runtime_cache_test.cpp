@@ -68,6 +68,8 @@ TEST_F(Cache, TextOptionsAndFlagsAreInTheKey) {
   EXPECT_NE(cache.file_of(client, kStepText, options), plain);
   setenv("XLA_FLAGS", flags.c_str(), 1);
   EXPECT_EQ(cache.file_of(client, kStepText, options), plain);
+  const Environment threads("PJRT_NPROC", "77");
+  EXPECT_NE(cache.file_of(client, kStepText, options), plain);
 }
 
 TEST_F(Cache, DamagedFilesAreCompiledAgainAndReplaced) {

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <set>
 
+#include "base/environment.h"
+#include "base/limits/cpus.h"
 #include "config/keys.h"
 #include "correct/runtime_programs.h"
 #include "runtime/client.h"
@@ -25,6 +27,12 @@ TEST(Plugin, TheCpuPluginDescribesItself) {
 
 // Without this flag, the plugin ends the process if a device is late for a collective. Devices are often late, because
 // they share the cores.
+// A container's limit of CPU time is not known to the plugin.
+TEST(Plugin, TheCpuPluginHasAThreadForEachUsableCpu) {
+  Plugin::load("cpu");
+  EXPECT_EQ(environment("PJRT_NPROC"), std::to_string(usable_cpus()));
+}
+
 TEST(Plugin, CollectivesOnTheCpuWaitForSlowDevices) {
   Plugin::load("cpu");
   const char* flags = std::getenv("XLA_FLAGS");

@@ -8,11 +8,13 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "environment.h"
 #include "processes.h"
 #include "runtime/rendezvous/fate.h"
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
 #include "runtime/rendezvous/rendezvous.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -141,6 +143,31 @@ TEST(Rendezvous, AStoreThatEndsFirstDoesNotMakeALeavingProcessFail) {
   std::thread other(one, 1);
   one(0);
   other.join();
+}
+
+// Redis 6.0 ends at a setting for a command that it does not know, and at "bind *". The script does the same.
+TEST(RedisServer, StartsAnOlderRedis) {
+  const TempFolder folder;
+  write_text(folder / "redis-server", R"(#!/bin/bash
+settings=$(cat)
+bad=$(grep -m1 -E 'rename-command (FUNCTION|FCALL|FCALL_RO|EVAL_RO|EVALSHA_RO) |^bind \*' <<<"$settings")
+if [[ -n $bad ]]; then
+  printf "\n*** FATAL CONFIG FILE ERROR (Redis 6.0.16) ***\nReading the configuration file, at line 9\n>>> '%s'\n" "$bad"
+  [[ $bad == bind* ]] && echo "Name or service not known" || echo "No such command in rename-command"
+  exit 1
+fi
+PATH=${PATH#*:}
+exec redis-server - <<<"$settings"
+)");
+  std::filesystem::permissions(folder / "redis-server", std::filesystem::perms::owner_all);
+  const Environment older("PATH", folder.path().string() + ":" + std::getenv("PATH"));
+  for (const bool local : {true, false}) {
+    const int port = free_port();
+    const RedisServer server(port, "word", local);
+    RedisStore store("127.0.0.1", port, "word", 20, 20);
+    store.put("key", "value");
+    EXPECT_EQ(store.try_get("key", Store::kAnyone), "value");
+  }
 }
 
 TEST(RedisStore, ConnectsAgainWithinItsPatience) {

@@ -149,6 +149,48 @@ TEST(TokenLoss, DevicesSumTheHeadsGradientOverTheChunks) {
   }
 }
 
+// 13 and 26 positions have no divisor near 6, so chunks of 5 and 6 positions are padded.
+TEST(TokenLoss, ChunksOfAnyNumberOfPositions) {
+  const int64_t rows = 4, positions = 26, width = 8, vocabulary = 16;
+  const Value hidden = random_value({DType::kF32, {rows, positions, width}}, 1, -2, 2);
+  const Value weight = random_value({DType::kF32, {vocabulary, width}}, 2, -1, 1);
+  const Value weights = random_value({DType::kF32, {rows, positions}}, 3, 0, 2);
+  Value wanted{{DType::kI32, {rows, positions}}, {}};
+  for (int64_t i = 0; i < rows * positions; ++i)
+    wanted.elements.push_back(i % 3 == 0 ? -100 : static_cast<double>(i * 7 % vocabulary));
+  const ModelConfig config;
+  const Weights none;
+  const auto result = [&](const MeshAxes& mesh, int64_t bytes, const char* logits) {
+    GraphRun run(mesh);
+    const ShardingRules rules(mesh);
+    const Forward f{.config = config, .weights = none, .sharding = rules};
+    const Tensor x = run.input(hidden, rules.partition({"batch", "length", "act_embed"}, hidden.shape.dims, "x"));
+    const Tensor head = run.input(weight, rules.partition({"vocab", "embed"}, weight.shape.dims, "head"));
+    const Tensor targets = run.input(wanted, rules.partition({"batch", "length"}, wanted.shape.dims, "targets"));
+    const Tensor factors = run.input(weights, rules.partition({"batch", "length"}, wanted.shape.dims, "weights"));
+    const TokenLoss loss =
+        token_loss(f, x, {head}, targets,
+                   {.differentiable = true, .head_trained = true, .weights_BT = factors, .chunk_bytes = bytes});
+    run.output("sum", loss.sum);
+    run.output("losses", loss.losses_BT);
+    run.output("correct", loss.correct_BT);
+    const std::vector<Tensor> grads = grad(loss.sum, {x, head});
+    run.output("dhidden", grads[0]);
+    run.output("dhead", grads[1]);
+    EXPECT_NE(run.program().text().find(logits), std::string::npos) << logits;
+    return run.run();
+  };
+  const std::map<std::string, Value> whole = result({}, 1 << 20, "4x26x16xf32");
+  const MeshAxes mesh = make_mesh({{"fsdp", 4}, {"sp", 2}}, 8);
+  for (const auto& padded :
+       {result({}, rows * 6 * vocabulary * 4, "4x6x16xf32"), result(mesh, 6 * vocabulary * 4, "4x10x16xf32")})
+    for (const auto& [name, value] : whole) {
+      ASSERT_EQ(padded.at(name).elements.size(), value.elements.size()) << name;
+      for (size_t e = 0; e < value.elements.size(); ++e)
+        EXPECT_NEAR(padded.at(name).elements[e], value.elements[e], 1e-5 * (name == "sum" ? 100 : 1)) << name << e;
+    }
+}
+
 // The text of the program shows the size of a chunk: if the budget is small, no array has the logits of all positions.
 TEST(TokenLoss, LogitsOfAllPositionsNeverExistInChunks) {
   const ModelConfig config;

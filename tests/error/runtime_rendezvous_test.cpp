@@ -17,6 +17,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 TEST(Rendezvous, SaysWhichProcessesAreMissing) {
@@ -50,11 +51,13 @@ TEST(Rendezvous, RefusesAnotherRunsStore) {
 }
 
 TEST(Rendezvous, SaysThatThePortIsTaken) {
-  const int port = free_port();
-  const RedisServer server(port, "one", true);
-  EXPECT_THAT(
-      [&] { RedisServer(port, "two", true); },
-      ThrowsMessage<UserError>(AllOf(HasSubstr("another program uses the port"), HasSubstr("FETTLE_STORE_PORT"))));
+  for (const bool local : {true, false}) {
+    const int port = free_port();
+    const RedisServer server(port, "one", local);
+    EXPECT_THAT(
+        [&] { RedisServer(port, "two", local); },
+        ThrowsMessage<UserError>(AllOf(HasSubstr("another program uses the port"), HasSubstr("FETTLE_STORE_PORT"))));
+  }
 }
 
 // Redis's settings are larger than a pipe's buffer, so Fettle is still writing them when the process that finds no
@@ -65,13 +68,27 @@ TEST(Rendezvous, SaysThatRedisIsMissing) {
               ThrowsMessage<UserError>(HasSubstr("install the package redis-server")));
 }
 
+// Makes a redis-server that is this shell script.
+void write_server(const TempFolder& folder, const std::string& script) {
+  write_text(folder / "redis-server", "#!/bin/sh\n" + script);
+  std::filesystem::permissions(folder / "redis-server", std::filesystem::perms::owner_all);
+}
+
 TEST(Rendezvous, SaysThatRedisEndedWithoutAMessage) {
   const TempFolder folder;
-  write_text(folder / "redis-server", "#!/bin/sh\n/bin/cat >/dev/null\n");
-  std::filesystem::permissions(folder / "redis-server", std::filesystem::perms::owner_all);
+  write_server(folder, "/bin/cat >/dev/null\n");
   const Environment silent("PATH", folder.path().string());
   EXPECT_THAT([&] { RedisServer(free_port(), "one", true); },
               ThrowsMessage<UserError>(HasSubstr("it ended without a message")));
+}
+
+// A free port does not help a server that cannot start at all.
+TEST(Rendezvous, NamesThePortOnlyWhenItIsTaken) {
+  const TempFolder folder;
+  write_server(folder, "/bin/cat >/dev/null\necho cannot load libssl\n");
+  const Environment broken("PATH", folder.path().string());
+  EXPECT_THAT([&] { RedisServer(free_port(), "one", true); },
+              ThrowsMessage<UserError>(AllOf(HasSubstr("cannot load libssl"), Not(HasSubstr("FETTLE_STORE_PORT")))));
 }
 
 TEST(Launchers, NameTheVariableThatIsWrong) {

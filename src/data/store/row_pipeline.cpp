@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/interrupt.h"
+#include "base/limits/cpus.h"
 
 namespace fettle {
 namespace {
@@ -46,8 +47,7 @@ class Pipeline {
       : files_(files), left_(most), work_(work), texts_(texts) {
     // Starting a thread can throw. If so, the destructors in `threads_` stop and join the threads that are running.
     threads_.emplace_back([this](std::stop_token stop) { read_all(stop); });
-    for (unsigned n = 0; n < std::max(1u, std::thread::hardware_concurrency()); ++n)
-      threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });
+    for (int64_t n = usable_cpus(); n > 0; --n) threads_.emplace_back([this](std::stop_token stop) { work_all(stop); });
   }
   ~Pipeline() {
     for (std::jthread& thread : threads_) thread.request_stop();

@@ -184,7 +184,11 @@ Tensor softplus(const Tensor& x) {
 
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
   Tensor rows = convert(take(table_VD, ids_BT), f.compute);
-  if (f.config.embedding_scale != 1) rows = rows * f.config.embedding_scale;
+  const double scale = f.config.embedding_scale;
+  if (f.config.rounds_embedding_scale)
+    rows = rows * constant(scale, rows.dtype());
+  else if (scale != 1)
+    rows = rows * scale;
   if (f.disturb) rows = f.disturb(rows);
   return f.sharding.constrain(rows, {"batch", "length", "act_embed"});
 }

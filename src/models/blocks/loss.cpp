@@ -9,8 +9,15 @@
 namespace fettle {
 namespace {
 
-// Returns c, the number of positions per chunk. Every device computes an equal part of a chunk, and c / sp divides T /
-// sp. The logits of a chunk take at most `budget` bytes on one device, unless even the smallest chunk takes more.
+// Returns how many parts of `size` hold `count`.
+int64_t parts_for(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+// Returns c, the number of positions per chunk. Every device computes an equal part of a chunk: c / sp positions. The
+// logits of a chunk take at most `budget` bytes on one device, unless even the smallest chunk takes more. c / sp
+// divides T / sp, unless chunks would then be less than half as large as they may be. In that case, the last chunk is
+// padded.
 int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
   const MeshAxes& mesh = f.sharding.mesh();
   const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");
@@ -21,33 +28,47 @@ int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t 
   if (std::ranges::find(by_rows.dims[0], kStageAxis) != by_rows.dims[0].end())
     rows = std::max<int64_t>(1, rows / f.sharding.stages());
   const int64_t sp = mesh.size_of("sp"), local = t / sp;
-  for (int64_t chunks = 1; chunks < local; ++chunks)
-    if (local % chunks == 0 && rows * (local / chunks) * vocab * 4 <= budget) return local / chunks * sp;
-  return sp;
+  const int64_t most = std::clamp<int64_t>(budget / (rows * vocab * 4), 1, local);
+  int64_t even = most;
+  while (local % even != 0) --even;
+  if (2 * even >= most) return even * sp;
+  const int64_t unit = most >= 16 ? 16 : 1, chunks = parts_for(local, most / unit * unit);
+  return parts_for(parts_for(local, chunks), unit) * unit * sp;
 }
 
-// Cuts [B, T, ...] into [T / c, B, c, ...]. A chunk has the same number of positions from each device along sp.
-// from_chunks() does the reverse.
-Tensor to_chunks(const Tensor& x, int64_t chunk, int64_t sp) {
-  const int64_t b = x.dim(0), t = x.dim(1), n = t / chunk;
+// Cuts [B, T, ...] into n chunks [n, B, c, ...]. A chunk has the same number of positions from each device along sp. If
+// n c is larger than T, pads the positions of each device with `filler`. from_chunks() does the reverse.
+Tensor to_chunks(const Tensor& whole, int64_t chunk, int64_t sp, double filler = 0) {
+  const int64_t b = whole.dim(0), local = whole.dim(1) / sp, n = parts_for(local, chunk / sp),
+                padded = n * (chunk / sp);
+  Tensor x = whole;
+  if (padded > local) {
+    Dims apart{b, sp, local}, low(static_cast<size_t>(whole.rank() + 1)), high = low;
+    for (int64_t i = 2; i < whole.rank(); ++i) apart.push_back(whole.dim(i));
+    high[2] = padded - local;
+    x = pad(reshape(whole, apart), low, high, filler);
+  }
   Dims split{b, sp, n, chunk / sp}, order{2, 0, 1, 3}, merged{n, b, chunk};
-  for (int64_t i = 2; i < x.rank(); ++i) {
-    split.push_back(x.dim(i));
+  for (int64_t i = 2; i < whole.rank(); ++i) {
+    split.push_back(whole.dim(i));
     order.push_back(i + 2);
-    merged.push_back(x.dim(i));
+    merged.push_back(whole.dim(i));
   }
   return reshape(transpose(reshape(x, split), order), merged);
 }
 
-Tensor from_chunks(const Tensor& x, int64_t sp) {
-  const int64_t n = x.dim(0), b = x.dim(1), chunk = x.dim(2);
-  Dims split{n, b, sp, chunk / sp}, order{1, 2, 0, 3}, merged{b, n * chunk};
+// Returns [B, T, ...].
+Tensor from_chunks(const Tensor& x, int64_t t, int64_t sp) {
+  const int64_t n = x.dim(0), b = x.dim(1), chunk = x.dim(2), local = t / sp, padded = n * (chunk / sp);
+  Dims split{n, b, sp, chunk / sp}, order{1, 2, 0, 3}, apart{b, sp, padded}, merged{b, t};
   for (int64_t i = 3; i < x.rank(); ++i) {
     split.push_back(x.dim(i));
     order.push_back(i + 1);
+    apart.push_back(x.dim(i));
     merged.push_back(x.dim(i));
   }
-  return reshape(transpose(reshape(x, split), order), merged);
+  const Tensor in_order = transpose(reshape(x, split), order);
+  return reshape(padded > local ? slice(reshape(in_order, apart), 2, 0, local) : in_order, merged);
 }
 
 struct ChunkLoss {
@@ -250,7 +271,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
   std::vector<Tensor> carries{constant(0, DType::kF32)};
   if (head_grad) carries.push_back(gradient.zero());
   if (bias_grad) carries.push_back(full(0, head.bias_V.shape().with_dtype(DType::kF32)));
-  std::vector<Tensor> chunks{to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp)};
+  std::vector<Tensor> chunks{to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp, -100)};
   if (options.weights_BT) chunks.push_back(to_chunks(options.weights_BT, chunk, sp));
   const TokenObjective& objective = options.objective;
   TokenHead other_head;
@@ -259,7 +280,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
     other_head = gathered(f, objective.other_head);
   }
   const ScanStep out =
-      scan(t / chunk, carries, chunks,
+      scan(chunks[0].dim(0), carries, chunks,
            [&](const Tensor&, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
              const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
              const bool plain = options.differentiable && f.config.logit_softcap == 0 && !objective.other_BTD &&
@@ -288,9 +309,9 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
              if (bias_grad) step.carries.push_back(carried[2] + reduce_sum(convert(dlogits, DType::kF32), {0, 1}));
              return step;
            });
-  TokenLoss result{out.carries[0], from_chunks(out.ys[0], sp), from_chunks(out.ys[1], sp)};
+  TokenLoss result{out.carries[0], from_chunks(out.ys[0], t, sp), from_chunks(out.ys[1], t, sp)};
   if (!options.differentiable) return result;
-  std::vector<Tensor> inputs{hidden_BTD}, grads{from_chunks(out.ys[2], sp)};
+  std::vector<Tensor> inputs{hidden_BTD}, grads{from_chunks(out.ys[2], t, sp)};
   if (head_grad) {
     inputs.push_back(stored_head.weight_VD);
     grads.push_back(gradient.total(out.carries[1]));

@@ -123,7 +123,7 @@ Tensor mamba2(const Forward& f, const Layer& layer, const Tensor& x_BTD, LayerCa
   auto part = [&](int64_t size, double factor) {
     const Tensor out = slice(projected, 2, next, next + size);
     next += size;
-    return factor == 1 ? out : out * factor;
+    return factor == 1 ? out : out * constant(factor, out.dtype());  // Transformers rounds these factors
   };
   const Tensor gate = part(inner, factors.gate), x = part(inner, factors.x), k = part(grouped, factors.k),
                q = part(grouped, factors.q), dt = part(m.heads, factors.step);

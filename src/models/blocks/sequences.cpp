@@ -79,7 +79,12 @@ Tensor last_of_sequences(const Tensor& x_BTD, const Tensor& numbers_BT, int64_t 
 Tensor last_counted_of_sequences(const Tensor& x_BTD, const Tensor& counted_BT, const Tensor& numbers_BT,
                                  int64_t rows) {
   const int64_t places = numbers_BT.dim(0) * numbers_BT.dim(1);
-  internal_check(places < 1 << 24, "last_counted_of_sequences: f32 cannot count {} places", places);
+  constexpr int64_t kMost = (1 << 24) - 1;  // f32 holds all integers up to this one
+  if (places > kMost)
+    throw UserError(
+        "a micro-batch of a classifier may have {} positions, but this one has {} rows of {}; lower "
+        "per_device_train_batch_size, per_device_eval_batch_size or cutoff_len",
+        kMost, numbers_BT.dim(0), numbers_BT.dim(1));
   const Tensor place = convert(places_like(numbers_BT), DType::kF32);
   // Among places that do not count, the first one has the largest key. Any place that counts has a larger one.
   const Tensor key = select(counted_BT, place, -place);

@@ -34,9 +34,12 @@ constexpr Launcher kLaunchers[] = {
      "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "PET_NPROC_PER_NODE"},
     {"mpirun", Engine::kPmix, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "", "", "PMIX_NAMESPACE"},
+    // Must be above srun: inside a SLURM job, this mpiexec starts its helpers with srun and passes srun's variables on.
+    {"mpiexec of MPICH, Intel MPI or MVAPICH", Engine::kRedis, "MPI_LOCALRANKID", "PMI_RANK", "PMI_SIZE",
+     "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MASTER_ADDR", "MASTER_PORT", ""},
     {"srun", Engine::kPmix, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "",
      "SLURM_STEP_NODELIST", "", "SLURM_JOB_ID"},
-    // Must be below srun, which also sets PMI_RANK.
+    // An mpiexec without MPI_LOCALRANKID. Must be below srun, which also sets PMI_RANK.
     {"mpiexec of MPICH, Intel MPI or MVAPICH", Engine::kRedis, "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
      "MPI_LOCALNRANKS", "MASTER_ADDR", "MASTER_PORT", ""},
     {"Kubeflow Trainer (PyTorch)", Engine::kRedis, "PET_NNODES", "PET_NODE_RANK", "PET_NNODES", "", "",

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -16,17 +17,22 @@
 namespace fettle {
 namespace {
 
+// The commands that change the server's settings, run code, copy data or stop the server.
+std::vector<std::string> forbidden_commands() {
+  return {"CONFIG", "DEBUG",    "MODULE",  "SAVE",    "BGSAVE",   "BGREWRITEAOF", "SHUTDOWN",
+          "ACL",    "EVAL",     "EVAL_RO", "SCRIPT",  "EVALSHA",  "EVALSHA_RO",   "REPLICAOF",
+          "FCALL",  "FCALL_RO", "SLAVEOF", "MIGRATE", "FUNCTION", "FLUSHALL",     "FLUSHDB"};
+}
+
 // Returns the server's settings. The server reads them from standard input, so that other users cannot see the password
-// among its arguments. At the log level "notice", the server prints that it is ready.
-std::string settings(int port, const std::string& password, bool local) {
+// among its arguments. At the log level "notice", the server prints that it is ready. Without "bind", the server
+// listens at all addresses.
+std::string settings(int port, const std::string& password, bool local, const std::vector<std::string>& forbidden) {
   std::string text = fmt::format(
-      "port {}\nbind {}\nrequirepass {}\nsave \"\"\nappendonly no\ndaemonize no\ndir /\nloglevel notice\n"
+      "port {}\n{}requirepass {}\nsave \"\"\nappendonly no\ndaemonize no\ndir /\nloglevel notice\n"
       "protected-mode yes\nmaxclients 100000\ntcp-backlog 4096\n",
-      port, local ? "127.0.0.1" : "*", password);
-  for (const char* command :
-       {"CONFIG", "DEBUG", "MODULE", "SAVE", "BGSAVE", "BGREWRITEAOF", "SHUTDOWN", "REPLICAOF", "SLAVEOF", "EVAL",
-        "EVALSHA", "SCRIPT", "FUNCTION", "FCALL", "ACL", "MIGRATE", "FLUSHALL", "FLUSHDB"})
-    text += fmt::format("rename-command {} \"\"\n", command);
+      port, local ? "bind 127.0.0.1\n" : "", password);
+  for (const std::string& command : forbidden) text += fmt::format("rename-command {} \"\"\n", command);
   return text;
 }
 
@@ -47,9 +53,40 @@ std::string read_log(int log) {
   return text;
 }
 
+// Removes the command that the server does not know, according to its log. Returns false if it names no such command.
+bool drop_unknown(std::vector<std::string>& commands, const std::string& log) {
+  if (log.find("No such command in rename-command") == std::string::npos) return false;
+  return std::erase_if(commands, [&](const std::string& command) {
+           return log.find("rename-command " + command + " ") != std::string::npos;
+         }) > 0;
+}
+
 }  // namespace
 
 RedisServer::RedisServer(int port, const std::string& password, bool local) {
+  std::vector<std::string> forbidden = forbidden_commands();
+  std::string log = start(settings(port, password, local, forbidden));
+  // An older server does not know all commands, and ends at the first one that it does not know.
+  while (process_ < 0 && drop_unknown(forbidden, log)) log = start(settings(port, password, local, forbidden));
+  if (process_ >= 0) return;
+  if (log.find("cannot run redis-server") != std::string::npos)
+    throw UserError(
+        "process 0 runs on {} and starts redis-server, through which the processes find each other, but that program "
+        "is not installed; install the package redis-server there, or start with srun --mpi=pmix or mpirun",
+        host_name());
+  if (log.find("Address already in use") != std::string::npos)
+    throw UserError(
+        "redis-server did not start on port {} of {}: another program uses the port; set FETTLE_STORE_PORT to a free "
+        "port on every host",
+        port, host_name());
+  throw UserError(
+      "redis-server did not start on {}: {}; check that this program works there, or start with srun --mpi=pmix or "
+      "mpirun",
+      host_name(),
+      log.empty() ? "it ended without a message" : log.substr(log.size() - std::min<size_t>(log.size(), 500)));
+}
+
+std::string RedisServer::start(const std::string& text) {
   int in[2], out[2];
   internal_check(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0, "redis: pipe2: {}", std::strerror(errno));
   fcntl(out[1], F_SETFL, O_NONBLOCK);  // nobody reads the pipe later, so the server must not block on a full pipe
@@ -70,7 +107,6 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   }
   close(in[0]);
   close(out[1]);
-  const std::string text = settings(port, password, local);
   // If the server has already ended, write() raises SIGPIPE, which would end this process. The signal is ignored, so
   // that this process can report the server's log.
   const auto before = signal(SIGPIPE, SIG_IGN);
@@ -80,23 +116,13 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
   const std::string log = read_log(out[0]);
   if (sent && is_ready(log)) {
     log_ = out[0];
-    return;
+    return log;
   }
   close(out[0]);
   int status = 0;
   waitpid(process_, &status, 0);
   process_ = -1;
-  if (log.find("cannot run redis-server") != std::string::npos)
-    throw UserError(
-        "process 0 runs on {} and starts redis-server, through which the processes find each other, but that program "
-        "is not installed; install the package redis-server there, or start with srun --mpi=pmix or mpirun",
-        host_name());
-  const bool taken = log.find("Address already in use") != std::string::npos;
-  throw UserError("redis-server did not start on port {} of {}: {}; set FETTLE_STORE_PORT to a free port on every host",
-                  port, host_name(),
-                  taken         ? "another program uses the port"
-                  : log.empty() ? "it ended without a message"
-                                : log.substr(log.size() - std::min<size_t>(log.size(), 500)));
+  return log;
 }
 
 RedisServer::~RedisServer() {

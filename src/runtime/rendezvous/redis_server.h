@@ -14,13 +14,17 @@ namespace fettle {
 // Make the object on a thread that outlives the object, because Linux ends the server when that thread ends.
 class RedisServer {
  public:
-  // If `local` is true, only programs on this host may connect. Throws UserError when redis-server is not installed or
-  // cannot use the port.
+  // If `local` is true, only programs on this host may connect. An older server does not know all commands that are
+  // switched off, and starts without the settings for those. Throws UserError when
+  // redis-server is not installed, cannot use the port or does not start for another reason.
   RedisServer(int port, const std::string& password, bool local);
   RedisServer(const RedisServer&) = delete;
   ~RedisServer();
 
  private:
+  // Starts the server and returns its log. If the server ends at once, process_ is -1.
+  std::string start(const std::string& settings);
+
   pid_t process_ = -1;
   int log_ = -1;  // open as long as the server runs: a write to a closed pipe would end the server
 };

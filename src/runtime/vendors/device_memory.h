@@ -1,4 +1,5 @@
-// Defines MemoryShare: how much of a device's memory a program may take.
+// Defines what a vendor's driver says about the devices that this process can see, and MemoryShare: how much of a
+// device's memory a program may take.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,15 @@ struct DriverMemory {
   int64_t total = 0, free = 0;
 };
 
-// Returns the memory of each device that this process can see, in the driver's order. `library` is the driver's
-// library: CUDA's ("libcuda.so.1") or HIP's ("libamdhip64.so.7"). Returns an empty list when the library is missing or
-// reports an error.
-std::vector<DriverMemory> driver_memory(const std::string& library);
+// Both functions below take the driver's library: CUDA's ("libcuda.so.1") or HIP's ("libamdhip64.so.7"). They return an
+// empty list when the library is missing or reports an error.
+
+// Returns a name for each device that this process can see, in the driver's order. Two devices of a host have different
+// names, and a device has the same name in every process. A name is "" if the driver does not tell. Makes no context on
+// a device, so the call works for devices that another process holds.
+std::vector<std::string> driver_devices(const std::string& library);
+// Returns the memory of the devices with these numbers, or of all devices if `devices` is empty.
+std::vector<DriverMemory> driver_memory(const std::string& library, std::vector<int64_t> devices = {});
 
 // How much of one device's memory this program may use, in bytes. All members are zero when the memory is not known. If
 // only the plugin's allocator reports a limit, only `limit` is set.

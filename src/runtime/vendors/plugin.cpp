@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/files/cache.h"
 #include "base/host_memory.h"
+#include "base/limits/cpus.h"
 #include "runtime/pjrt.h"
 #include "runtime/vendors/libraries.h"
 #include "runtime/vendors/vendor.h"
@@ -181,6 +182,9 @@ void set_environment(const Vendor& vendor) {
     const std::string all = std::to_string(std::max(kDefault, free_host_memory() / kGiB));
     setenv(std::string(vendor.pinned_limit).c_str(), all.c_str(), /*overwrite=*/0);
   }
+  const auto is_set = [](std::string_view name) { return !environment(std::string(name).c_str()).empty(); };
+  if (!vendor.thread_variables.empty() && std::ranges::none_of(vendor.thread_variables, is_set))
+    setenv(std::string(vendor.thread_variables[0]).c_str(), std::to_string(usable_cpus()).c_str(), /*overwrite=*/1);
   std::string flags = environment("XLA_FLAGS");
   const std::string_view name = vendor.xla_flag.substr(0, vendor.xla_flag.find('='));
   if (name.empty() || flags.find(name) != std::string::npos) return;

@@ -107,6 +107,7 @@ const std::vector<Vendor>& vendors() {
           // end the process after 40 s.
           .xla_flag = "--xla_cpu_collective_call_terminate_timeout_seconds=86400",
           .effort_flag = "xla_backend_optimization_level",
+          .thread_variables = {"PJRT_NPROC", "NPROC"},
           .peak_bytes = sum_of_parts,
       },
   };

@@ -62,6 +62,9 @@ struct Vendor {
   // The environment variable that limits how many GiB of host memory may be pinned. If the variable is not set, the
   // plugin allows 64 GiB. "" = the plugin has no such limit.
   std::string_view pinned_limit = "";
+  // The environment variables that set the number of the plugin's threads. The first one that is set decides. If none
+  // is set, Fettle sets the first to usable_cpus(), because the plugin does not know a container's limit of CPU time.
+  std::vector<std::string_view> thread_variables = {};
   // Returns the peak bytes of one execution on a device. Plugins count their statistics differently.
   int64_t (*peak_bytes)(const MemoryStats& stats) = nullptr;
 };

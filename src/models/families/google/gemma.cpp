@@ -16,6 +16,7 @@ ModelConfig read_gemma_config(const ConfigReader& r) {
   c.head_dim = r.integer("head_dim", 256);
   c.norm = Norm::kRmsPlusOne;
   c.embedding_scale = std::sqrt(static_cast<double>(c.hidden_size));
+  c.rounds_embedding_scale = true;
   c.attention_bias = r.flag("attention_bias", false);
   r.refuse_unless("use_bidirectional_attention", false);
   return c;

@@ -74,6 +74,7 @@ ModelConfig read_dense(const ConfigReader& r, int64_t usual_window) {
   c.head_dim = r.integer("head_dim", 256);
   c.hidden_act = r.text("hidden_activation", "gelu_pytorch_tanh");
   c.embedding_scale = std::sqrt(static_cast<double>(c.hidden_size));
+  c.rounds_embedding_scale = true;
   c.attention_scale = 1;
   c.attention_bias = r.flag("attention_bias", false);
   c.logit_softcap = r.number("final_logit_softcapping", 0);
@@ -208,8 +209,8 @@ class TextModel {
     const int64_t b = x.dim(0), t = x.dim(1), layers = c_.num_hidden_layers, size = g_.layer_size;
     auto by_layer = [&](const Tensor& y) { return reshape(y, {b, t, layers, size}); };
     const Tensor& table = f_.weights.at(prefix_ + "embed_tokens_per_layer.weight");
-    const Tensor of_token =
-        by_layer(convert(take(table, f_.tokens), f_.compute)) * std::sqrt(static_cast<double>(size));
+    const Tensor of_token = by_layer(convert(take(table, f_.tokens), f_.compute)) *
+                            constant(std::sqrt(static_cast<double>(size)), f_.compute);
     const Tensor projected = linear_outside(f_, prefix_ + "per_layer_model_projection", x);
     const Tensor normal = norm(c_, f_.weights, prefix_ + "per_layer_projection_norm",
                                by_layer(projected) * (1 / std::sqrt(static_cast<double>(c_.hidden_size))));

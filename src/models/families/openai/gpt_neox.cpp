@@ -21,7 +21,6 @@ ModelConfig read_gpt_neox(const ConfigReader& r) {
   c.rope = r.rope(r.number("rotary_emb_base", 10000), r.number("rotary_pct", 0.25));
   c.attention_bias = r.flag("attention_bias", true);
   r.refuse_unless("use_parallel_residual", true);
-  r.refuse_unless("is_decoder", false);
   r.note_dropouts(c, {"hidden_dropout"});
   return c;
 }

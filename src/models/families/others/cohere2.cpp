@@ -24,7 +24,6 @@ ModelConfig read_cohere2(const ConfigReader& r) {
   r.refuse_unless("use_qk_norm", false);
   r.refuse_unless("use_parallel_block", true);
   r.refuse_unless("use_gated_activation", true);
-  r.refuse_unless("use_parallel_embedding", false);
   r.refuse_unless("position_embedding_type", "rope_gptj");
   r.refuse_unless("rotary_pct", 1.0);
   return c;
