@@ -42,13 +42,15 @@ std::vector<Key> model_keys() {
            "For models that think before a reply. false: prompts end with an empty thought, and thoughts in the rows "
            "are left out if the template supports this; true: replies without a thought are trained with an empty "
            "thought; auto: the template's default.",
+       .aliases = {"chat_template_kwargs.enable_thinking"},
        .values = {"auto", "true", "false"},
        .spellings = {{"", "auto"}}},
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
        .help = "Keep the thoughts of earlier replies in a conversation. The model's own template gets the variable "
                "preserve_thinking. With a built-in template, the key matters only if mask_history is true, "
-               "because mask_history would otherwise drop these thoughts."},
+               "because mask_history would otherwise drop these thoughts.",
+       .aliases = {"chat_template_kwargs.preserve_thinking"}},
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,
        .help = "How to stretch the model's positions when cutoff_len exceeds the model's longest sequence. The "

@@ -221,6 +221,7 @@ class Reader {
 
   void accept(const WithoutEffect& row, const std::string& name, const GivenValue& given) {
     if (given.node.IsNull()) return;
+    if (given.node.IsScalar() && !row.neutral.empty() && given.node.Scalar() == row.neutral) return;
     const auto truth = given.node.IsScalar() ? bool_from_text(given.node.Scalar()) : std::nullopt;
     if (truth && row.neutral == (*truth ? "true" : "false")) return;
     if (!row.reason.empty()) {
@@ -385,11 +386,21 @@ bool is_overruled(const std::string& key, const YAML::Node& root, const std::str
   return true;
 }
 
+// Returns whether the key is data_seed and repeats the seed of the run. `all` has the keys of the file and the
+// overrides.
+bool repeats_seed(const std::string& key, const YAML::Node& value, const YAML::Node& all) {
+  if (key != "data_seed" || !value.IsScalar()) return false;
+  const YAML::Node seed = all["seed"];
+  const bool given = seed.IsDefined() && seed.IsScalar();
+  return value.Scalar() == (given ? seed.Scalar() : std::to_string(Recipe{}.seed));
+}
+
 using Words = std::vector<std::pair<std::string, GivenValue>>;  // overrides by name, in order
 
 // Reads the file. An override replaces a key of another tool that has the same name, so such keys are skipped. Returns
 // the wishes of the file.
-Reader::Wishes read_file(Recipe& recipe, const YAML::Node& root, const Dialect& dialect, const Words& words) {
+Reader::Wishes read_file(Recipe& recipe, const YAML::Node& root, const YAML::Node& all, const Dialect& dialect,
+                         const Words& words) {
   const std::string file = recipe.file.string();
   Reader reader(recipe, true);
   for (const auto& pair : root) {
@@ -399,7 +410,7 @@ Reader::Wishes read_file(Recipe& recipe, const YAML::Node& root, const Dialect& 
     const std::string key = pair.first.Scalar();
     const auto replaces = [&](const auto& word) { return word.first == key; };
     if (dialect.handled.contains(key) || (!find_key(key) && std::ranges::any_of(words, replaces))) continue;
-    if (dialect.tool.empty() && is_overruled(key, root, where)) continue;
+    if ((dialect.tool.empty() && is_overruled(key, root, where)) || repeats_seed(key, pair.second, all)) continue;
     reader.take(key, {pair.second, where});
   }
   reader.take_meant(dialect.meant, file);
@@ -462,9 +473,9 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
   const std::string place = file.empty() ? "the command line" : file.string();
   const std::optional<Dialect> other = read_dialect(root, all, place);
   const Dialect dialect = other.value_or(Dialect{});
-  Reader reader(recipe, false, read_file(recipe, root, dialect, words));
+  Reader reader(recipe, false, read_file(recipe, root, all, dialect, words));
   for (const auto& [name, given] : words)
-    if (!dialect.handled_words.contains(name)) reader.take(name, given);
+    if (!dialect.handled_words.contains(name) && !repeats_seed(name, given.node, all)) reader.take(name, given);
   reader.take_meant(dialect.meant_words, "the command line");
   reader.grant_wishes();
   refuse_model_name_alone(recipe, all, words);

@@ -198,6 +198,12 @@ class Loader {
     if (tally.prompt_thinks)
       report_.notes.push_back(fmt::format("template: {} prompts open a thinking block, but their rows have no thoughts",
                                           tally.prompt_thinks));
+    if (tally.lost_thoughts)
+      report_.notes.push_back(
+          fmt::format("template: {} replies are trained without their thoughts, because the chat template leaves them "
+                      "out; to train the thoughts, choose a template that writes them, such as `template: deepseekr1` "
+                      "for DeepSeek R1's models",
+                      tally.lost_thoughts));
     if (tally.without_end)
       report_.notes.push_back(
           fmt::format("template: {} trained turns end without an end-of-turn token: the model will "

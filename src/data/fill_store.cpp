@@ -25,6 +25,7 @@ class Filling {
     tally_.rewritten = counts.rewritten;
     tally_.prompt_thinks = counts.prompt_thinks;
     tally_.without_end = counts.without_end;
+    tally_.lost_thoughts = counts.lost_thoughts;
     if (seconds_since(start_) > 2)
       info("data: {} rows of {} in {:.0f} s, {:.0f} a second", tally_.rows, source_.name, seconds_since(start_),
            rate());

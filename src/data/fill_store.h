@@ -27,7 +27,7 @@ struct Tally {
   int64_t rows = 0, truncated = 0, dropped = 0, empty = 0, bad_rows = 0;
   std::map<std::string, int64_t> tokens_by_role, trained_by_role, kinds, formats;
   std::vector<Note> notes;
-  int64_t rewritten = 0, prompt_thinks = 0, without_end = 0;  // the members of ChatTemplate::Counts
+  int64_t rewritten = 0, prompt_thinks = 0, without_end = 0, lost_thoughts = 0;  // as in ChatTemplate::Counts
 
   void note(const std::string& kind, uint32_t file, int64_t line, const std::string& what) {
     if (++kinds[kind] <= kNotesOfAKind) notes.push_back({kind, what, file, line});
@@ -35,7 +35,7 @@ struct Tally {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally::Note, kind, what, file, line)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Tally, rows, truncated, dropped, empty, bad_rows, tokens_by_role, trained_by_role,
-                                   kinds, formats, notes, rewritten, prompt_thinks, without_end)
+                                   kinds, formats, notes, rewritten, prompt_thinks, without_end, lost_thoughts)
 
 // Tokenises the rows of `source` into `writer`, and shows progress. Throws UserError with file:line for a row that
 // cannot be trained. With OnBadRow::kSkip, counts such a row and leaves it out instead.

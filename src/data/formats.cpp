@@ -15,18 +15,38 @@ using nlohmann::ordered_json;
   throw BadRow(missing_column(row, column));
 }
 
+// Returns whether `list` is a list whose first item has the field `name`.
+bool first_has(const ordered_json& list, const std::string& name) {
+  return list.is_array() && !list.empty() && list[0].is_object() && list[0].contains(name);
+}
+
+// Returns the column of a conversation's system text or tools. As in LLaMA-Factory, an entry that describes the rows
+// has only the columns that it names; "" when it names none.
+std::string column_beside(const DataSource& source, const std::string& what) {
+  const bool described = !source.formatting.empty() && !source.columns.empty();
+  return source.column(what, described ? "" : what);
+}
+
+// Returns the tools of a conversation. Without a column of tools, reads OpenAI's former column `functions`.
+std::string tools_beside(const ordered_json& row, const DataSource& source) {
+  const std::string column = column_beside(source, "tools");
+  const ordered_json* functions = find_column(row, "functions");
+  const bool former = column == "tools" && !has_column(row, column) && functions && first_has(*functions, "name");
+  return tools_of(row, former ? "functions" : column);
+}
+
 // Reads a conversation in the column `column`. A system turn takes precedence over the system column.
 Sample conversation(const ordered_json& row, const DataSource& source, const std::string& column, bool sharegpt) {
   Sample sample{.format = sharegpt ? "sharegpt" : "openai"};
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
   sample.messages = read_messages(*list, column, message_names(source, sharegpt));
-  const std::string system = text_column(row, source.column("system", "system"));
+  const std::string system = text_column(row, column_beside(source, "system"));
   const bool has_own =
       !sample.messages.empty() && (sample.messages[0].role == "system" || sample.messages[0].role == "developer");
   if (!system.empty() && !has_own)
     sample.messages.insert(sample.messages.begin(), {.role = "system", .content = system});
-  sample.tools_json = tools_of(row, source.column("tools", "tools"));
+  sample.tools_json = tools_beside(row, source);
   return sample;
 }
 
@@ -166,11 +186,6 @@ Sample tokens(const ordered_json& row) {
       *list = {list->begin() + static_cast<std::ptrdiff_t>(first), list->begin() + static_cast<std::ptrdiff_t>(last)};
   }
   return sample;
-}
-
-// Returns whether `list` is a list whose first item has the field `name`.
-bool first_has(const ordered_json& list, const std::string& name) {
-  return list.is_array() && !list.empty() && list[0].is_object() && list[0].contains(name);
 }
 
 Sample turns_of(const ordered_json& row, const DataSource& source) {

@@ -176,6 +176,16 @@ void read_weight(const ordered_json& message, bool only_marked, Message& out) {
   if (!out.train) out.weight = 1;
 }
 
+// Turns OpenAI's former field of a single call, function_call, into tool_calls.
+void take_former_call(ordered_json& message) {
+  const auto found = message.find("function_call");
+  if (found == message.end() || !found->is_object()) return;
+  const ordered_json call = *found;
+  message.erase("function_call");
+  if (ordered_json& calls = message["tool_calls"]; calls.empty())
+    calls.push_back({{"type", "function"}, {"function", call}});
+}
+
 // Returns the fields of a message that only the chat template reads, such as tool_calls and reasoning_content.
 ordered_json other_fields(const ordered_json& message, const MessageNames& names) {
   ordered_json out = ordered_json::object();
@@ -184,9 +194,43 @@ ordered_json other_fields(const ordered_json& message, const MessageNames& names
         !field.is_null() &&
         std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
       out[key] = field;
+  take_former_call(out);
   check_tool_calls(out);
   if (out.contains("tool_calls") && out["tool_calls"].empty()) out.erase("tool_calls");
   return out;
+}
+
+// Removes each part of `text` from `open` to `close`. Returns what is between them.
+std::vector<std::string> cut_out(std::string& text, std::string_view open, std::string_view close) {
+  std::vector<std::string> out;
+  for (size_t at = 0; (at = text.find(open, at)) != std::string::npos;) {
+    const size_t begin = at + open.size(), end = text.find(close, begin);
+    if (end == std::string::npos) break;
+    out.push_back(text.substr(begin, end - begin));
+    text.erase(at, end + close.size() - at);
+  }
+  return out;
+}
+
+// Reads a turn whose content is calls as JSON. As in LLaMA-Factory, a thought in <think> tags may come before the
+// calls, and the calls may be in <tool_call> tags with a text around them.
+void read_calls(Message& message, ordered_json& extra) {
+  std::string text(trimmed(message.content));
+  constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+  if (const size_t end = text.find(kClose); text.starts_with(kOpen) && end != std::string::npos) {
+    extra["reasoning_content"] = trimmed(std::string_view(text).substr(kOpen.size(), end - kOpen.size()));
+    text = std::string(trimmed(std::string_view(text).substr(end + kClose.size())));
+  }
+  const bool bare = text.starts_with('{') || text.starts_with('[');
+  std::vector<std::string> parts;
+  if (!bare) parts = cut_out(text, "<tool_call>", "</tool_call>");
+  if (parts.empty()) parts.push_back(std::exchange(text, ""));
+  for (const std::string& part : parts) {
+    const ordered_json read = ordered_json::parse(tool_calls_json(part));
+    for (const auto& call : read["tool_calls"]) extra["tool_calls"].push_back(call);
+  }
+  message.role = "assistant";
+  message.content = trimmed(text);
 }
 
 Message read_message(const ordered_json& given, const MessageNames& names) {
@@ -206,11 +250,7 @@ Message read_message(const ordered_json& given, const MessageNames& names) {
   ordered_json extra = other_fields(value, names);
   if (!value.contains(names.content) && !extra.contains("tool_calls"))
     bad_row("a message of role '{}' has no '{}'", role->first, names.content);
-  if (message.role == "function_call") {
-    message.role = "assistant";
-    extra["tool_calls"] = ordered_json::parse(tool_calls_json(message.content))["tool_calls"];
-    message.content.clear();
-  }
+  if (message.role == "function_call") read_calls(message, extra);
   if (!extra.empty()) message.extra_json = extra.dump();
   return message;
 }
@@ -244,7 +284,15 @@ MessageNames message_names(const DataSource& source, bool sharegpt) {
 std::vector<Message> read_messages(const ordered_json& list, const std::string& column, const MessageNames& names) {
   if (!list.is_array()) bad_row("'{}' must be an array of messages, but it is {}", column, list.type_name());
   std::vector<Message> out;
-  for (const auto& message : list) out.push_back(read_message(message, names));
+  bool former_calls = false;
+  for (const auto& message : list) {
+    out.push_back(read_message(message, names));
+    former_calls = former_calls || (message.contains("function_call") && message["function_call"].is_object());
+  }
+  // The results of calls in OpenAI's former field have the role `function`. Templates know them as `tool`.
+  if (former_calls)
+    for (Message& message : out)
+      if (message.role == "function") message.role = "tool";
   return out;
 }
 
@@ -259,8 +307,13 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
     if (tools.is_discarded()) bad_row("'{}' is a text, but not valid JSON", column);
   }
   if (!tools.is_array()) bad_row("'{}' must be an array of tools, but it is {}", column, tools.type_name());
-  for (const auto& tool : tools)
+  for (auto& tool : tools) {
     if (!tool.is_object()) bad_row("'{}' must hold objects, but one is {}", column, tool.type_name());
+    if (tool.contains("name") && !tool.contains("function")) {
+      tool.erase("type");
+      tool = {{"type", "function"}, {"function", tool}};
+    }
+  }
   return tools.empty() ? "" : tools.dump();
 }
 

@@ -185,6 +185,79 @@ TEST_F(RecipeShape, AxolotlsSpecialTokensAreAdded) {
   EXPECT_NE(said_.find("wandb sync --entity"), std::string::npos) << said_;
 }
 
+const std::string kAxolotlRun = "base_model: m\nmicro_batch_size: 1\nlearning_rate: 1e-4\n";
+
+TEST_F(RecipeShape, ShortNamesOfOtherToolsAreOnTheHub) {
+  const std::string entry = R"({"hf_hub_url":"imdb"})";
+  EXPECT_EQ(read(kAxolotlRun + "datasets:\n- path: imdb\n  type: chat_template\n").dataset[0], entry);
+  EXPECT_EQ(read(kAxolotlRun + "datasets:\n- path: imdb.jsonl\n  type: chat_template\n").dataset[0], "imdb.jsonl");
+  EXPECT_EQ(read("model_name_or_path: m\nuse_peft: true\ndataset_name: imdb\n").dataset[0], entry);
+  EXPECT_EQ(read("model_name_or_path: m\nuse_peft: true\n", {"dataset_name=imdb"}).dataset[0], entry);
+  EXPECT_EQ(read("model_name_or_path: m\ndataset: imdb\n").dataset[0], "imdb") << "a recipe of Fettle's own";
+}
+
+TEST_F(RecipeShape, AxolotlsDtypesThatAreOffLeaveBf16On) {
+  const std::string start = kAxolotlRun + "datasets:\n- path: r.jsonl\n";
+  for (const char* off : {"fp16: false\n", "float16: false\n", "bfloat16: false\n", "fp16:\n"})
+    EXPECT_TRUE(read(start + off).bf16) << off;
+  for (const char* other : {"fp16: true\n", "float16: true\n", "bf16: false\n"})
+    EXPECT_FALSE(read(start + other).bf16) << other;
+}
+
+TEST_F(RecipeShape, AxolotlsRarerKeysAreTranslatedOrExplained) {
+  const std::string start = kAxolotlRun + "datasets:\n- path: r.jsonl\n";
+  const Recipe recipe = read(start +
+                             "rl: dpo\ndpo_loss_type: [hinge]\ndpo_loss_weights: [1.0]\ndpo_padding_free: true\n"
+                             "dpo_use_weighting: false\nembedding_lr_scale: 0.5\nsequence_len: 64\n"
+                             "eval_sequence_len: 64\nmax_memory: {0: 20GiB}\ngenerate_samples: false\n"
+                             "bench_dataset: x\nshuffle_before_merging_datasets: false\n");
+  EXPECT_EQ(recipe.pref_loss, "hinge");
+  EXPECT_DOUBLE_EQ(recipe.embedding_lr.value_or(0), 5e-5);
+  EXPECT_NE(said_.find("max_memory has no effect here"), std::string::npos) << said_;
+  const std::pair<const char*, const char*> refused[] = {
+      {"eval_sequence_len: 64\n", "cutoff_len"},
+      {"rl: dpo\ndpo_loss_type: [hinge, sigmoid]\n", "pref_loss"},
+      {"added_tokens_overrides: {7: <a>}\n", "tokenizer's files"},
+      {"fix_untrained_tokens: [7]\n", "init_special_tokens"},
+      {"lr_groups: [{name: a, modules: [b], lr: 1e-5}]\n", "embedding_lr"},
+      {"use_pose: true\n", "rope_scaling"},
+      {"dataset_shard_num: 4\n", "max_samples"},
+      {"lora_rank_pattern: {q_proj: 4}\n", "lora_rank"},
+      {"lora_alpha_pattern: {q_proj: 4}\n", "lora_alpha"},
+      {"peft_trainable_token_indices: [1]\n", "remove the key"},
+      {"peft_layer_replication: [[0, 4]]\n", "remove the key"}};
+  for (const auto& [line, remedy] : refused) {
+    const std::string said = refusal(start + line);
+    EXPECT_NE(said.find("is not available in this version; "), std::string::npos) << line << said;
+    EXPECT_NE(said.find(remedy), std::string::npos) << said;
+  }
+  EXPECT_NE(refusal("model_name_or_path: m\ndataset: r\nadapter_folder: a\n").find("adapter_name_or_path"),
+            std::string::npos);
+}
+
+TEST_F(RecipeShape, VariablesOfTheTemplate) {
+  const std::string start = "model_name_or_path: m\ndataset: r\n";
+  EXPECT_EQ(read(start + "chat_template_kwargs: {enable_thinking: false}\n").enable_thinking, "false");
+  EXPECT_EQ(read(start, {R"(chat_template_kwargs={"enable_thinking": true})"}).enable_thinking, "true");
+  EXPECT_TRUE(read(start + "chat_template_kwargs:\n  preserve_thinking: true\n").preserve_thinking);
+  EXPECT_NE(refusal(start + "chat_template_kwargs: {style: short}\n").find("a column chat_template_kwargs of the rows"),
+            std::string::npos);
+}
+
+// Keys about logs cannot change the result.
+TEST_F(RecipeShape, KeysThatCannotChangeTheResultAreAccepted) {
+  const std::string start = "model_name_or_path: m\ndataset: r\n";
+  read(start + "logging_first_step: true\nlogging_strategy: epoch\nwandb_tags: [a]\n");
+  EXPECT_NE(said_.find("logging_strategy has no effect here"), std::string::npos) << said_;
+  read(start + "logging_first_step: false\nlogging_strategy: steps\n");
+  EXPECT_EQ(said_.find("logging"), std::string::npos) << said_;
+  EXPECT_EQ(read(start + "seed: 7\ndata_seed: 7\n").seed, 7);
+  EXPECT_EQ(read(start + "data_seed: 42\n").seed, 42) << "the default";
+  EXPECT_EQ(read(start + "data_seed: 7\n", {"seed=7"}).seed, 7);
+  EXPECT_EQ(read(start, {"data_seed=42"}).seed, 42);
+  EXPECT_NE(refusal(start + "seed: 7\ndata_seed: 42\n").find("data_seed is not available"), std::string::npos);
+}
+
 TEST_F(RecipeShape, LlamaBoardsOwnSettingsAreNoRecipe) {
   EXPECT_NE(refusal("top.booster: auto\ntrain.learning_rate: 5e-5\n").find("training_args.yaml"), std::string::npos);
 }

@@ -209,7 +209,8 @@ TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
   EXPECT_EQ(lora.finetuning_type, "lora");
   EXPECT_EQ(lora.quantization_bit, 4);
   EXPECT_EQ(lora.dataset[0], R"({"hf_hub_url":"maker/rows","formatting":"sharegpt","columns":{"messages":)"
-                             R"("conversations"},"tags":{"role_tag":"from","content_tag":"value"}})")
+                             R"("conversations","system":"system","tools":"tools"},"tags":)"
+                             R"({"role_tag":"from","content_tag":"value"}})")
       << "usual names are kept too, because a row may have several lists";
   EXPECT_EQ(lora.template_name, "") << "the family's own";
   EXPECT_EQ(lora.eos_token, "</s>");
@@ -219,7 +220,8 @@ TEST_F(RecipeShape, AxolotlsRecipesKeepTheirMeaning) {
                           "datasets:\n- path: r.jsonl\n  type: chat_template\n  field_messages: talk\n"
                           "  message_property_mappings: {role: who, content: what}\n"
                           "  roles: {user: [me], assistant: [bot]}\n");
-  EXPECT_EQ(own.dataset[0], R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"talk"},"tags":)"
+  EXPECT_EQ(own.dataset[0], R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"talk",)"
+                            R"("system":"system","tools":"tools"},"tags":)"
                             R"({"role_tag":"who","content_tag":"what","user_tag":"me","assistant_tag":"bot"}})");
 }
 
@@ -248,13 +250,13 @@ TEST_F(RecipeShape, AxolotlsCustomPromptsAndTexts) {
 
 TEST_F(RecipeShape, AxolotlsPreferencePairs) {
   const std::string chat = "  type: chat_template.default\n";
-  const std::string names = R"("tags":{"role_tag":"role","content_tag":"content"}})";
+  const std::string names = R"("system":"system","tools":"tools"},"tags":{"role_tag":"role","content_tag":"content"}})";
   EXPECT_EQ(read(with_set(chat + "  field_messages: conversation\n  field_chosen: chosen\n  field_rejected: rejected\n"
                                  "  message_property_mappings: {role: role, content: content}\n"
                                  "  roles: {system: [system], user: [user], assistant: [assistant]}\n") +
                  "rl: dpo\n")
                 .dataset[0],
-            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"conversation"},)" + names);
+            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"conversation",)" + names);
   EXPECT_EQ(
       read(with_set(chat + "  field_messages: talk\n  field_chosen: good\n  field_rejected: poor\n") + "rl: dpo\n")
           .dataset[0],
@@ -262,11 +264,13 @@ TEST_F(RecipeShape, AxolotlsPreferencePairs) {
   EXPECT_EQ(read(with_set("  type: chat_template.argilla_chat\n  field_chosen: good\n") + "rl: dpo\n").dataset[0],
             R"({"hf_hub_url":"r.jsonl","ranking":true,"columns":{"chosen":"good"}})");
   EXPECT_EQ(read(with_set(chat + "  roles: {user: [me], assistant: [bot]}\n") + "rl: dpo\n").dataset[0],
-            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
+            R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages",)"
+            R"("system":"system","tools":"tools"},"tags":)"
             R"({"role_tag":"role","content_tag":"content","user_tag":"me","assistant_tag":"bot"}})");
   EXPECT_EQ(
       read(with_set(chat + "  roles: {user: [user, human], assistant: [assistant, bot]}\n") + "rl: dpo\n").dataset[0],
-      R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages"},"tags":)"
+      R"({"hf_hub_url":"r.jsonl","formatting":"sharegpt","columns":{"messages":"messages",)"
+      R"("system":"system","tools":"tools"},"tags":)"
       R"({"role_tag":"role","content_tag":"content","assistant_tag":["assistant","bot"]}})");
 }
 

@@ -254,6 +254,35 @@ TEST(ChatTemplate, PromptsThatOpenThinkingAreCounted) {
   EXPECT_EQ(chat.counts().prompt_thinks, 1);
 }
 
+// Like DeepSeek R1's template, this template leaves out every thought.
+TEST(ChatTemplate, ThoughtsThatTheTemplateLeavesOutAreCounted) {
+  const Tokenizer tokenizer =
+      chatml_tokenizer(
+          "{% for m in messages %}{{ '<|im_start|>' + m.role + ':' + m.content.split('</think>')[-1] + '<|im_end|>' }}"
+          "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant:<think>\n' }}{% endif %}")
+          .open();
+  const ChatTemplate chat("", tokenizer);
+  const Message question{.role = "user", .content = "Hi"};
+  const Message field{.role = "assistant", .content = "Yo", .extra_json = R"({"reasoning": "greet"})"};
+  const Message tags{.role = "assistant", .content = "<think>\ngreet\n</think>Yo"};
+  for (const Message& reply : {field, tags})
+    EXPECT_EQ(show(chat, tokenizer, {question, reply}).text,
+              "<|im_start|>user:Hi<|im_end|><|im_start|>assistant:[[Yo<|im_end|>]]");
+  EXPECT_EQ(chat.counts().lost_thoughts, 2);
+  EXPECT_EQ(chat.counts().prompt_thinks, 0) << "these rows have thoughts";
+  const auto only = [](const std::string& content, const std::string& thought) {
+    return Message{
+        .role = "assistant", .content = content, .extra_json = nlohmann::json{{"reasoning_content", thought}}.dump()};
+  };
+  EXPECT_THROW(chat.render({question, only("", "greet")}), UserError) << "only the end of the turn would be trained";
+  EXPECT_NO_THROW(chat.render({question, only("Yo", " ")}));
+  chat.render({question, field, question, {.role = "assistant", .content = "<think>\n\n</think>Yo"}});
+  EXPECT_EQ(chat.counts().lost_thoughts, 2) << "earlier thoughts and empty ones are no loss";
+  const ChatTemplate off("", tokenizer, LocalTime::now(), {.enabled = false});
+  off.render({question, field});
+  EXPECT_EQ(off.counts().lost_thoughts, 0) << "the user wants no thoughts";
+}
+
 // This template does the same as GLM 4.7's. At the end of a prompt, it writes <think>. For a reply without a thought,
 // it writes </think> alone. Both tags begin with the same character.
 TEST(ChatTemplate, PromptsThatOpenThinkingBeforeATagThatClosesIt) {

@@ -253,7 +253,9 @@ TEST_F(Data, FunctionCallsBecomeToolCalls) {
     {"from": "human", "value": "q"}, {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
     {"from": "observation", "value": "7"}, {"from": "gpt", "value": "a"}]}])")};
   const Datasets data = load_datasets(spec, own, own.vocab_size());
-  EXPECT_EQ(show(own, data.train[0]), "[{\"name\": \"f\"}]u:q</s>a:[[f1</s>]]t:7</s>a:[[a</s>]]");
+  EXPECT_EQ(show(own, data.train[0]),
+            "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]u:q</s>a:[[f1</s>]]t:7</s>a:[[a</s>]]")
+      << "a bare tool is wrapped";
   EXPECT_EQ(data.report.trained_by_role, (std::map<std::string, int64_t>{{"assistant", 5}}));
 }
 

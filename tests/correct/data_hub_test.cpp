@@ -70,6 +70,21 @@ TEST_F(HubRows, AnEntryNamesSubsetSplitAndFolder) {
   EXPECT_EQ(source.column("messages"), "talk");
 }
 
+// Axolotl's and TRL's `data_files`.
+TEST_F(HubRows, AnEntryNamesFiles) {
+  for (const char* file : {"train.jsonl", "more/one.jsonl", "more/two.jsonl", "more/deep/one.jsonl", "odd.py"})
+    hub.put(std::string("datasets/org/rows/") + file, kRow);
+  const auto named = [&](const std::string& file, const std::string& also = "") {
+    return names(find("mine", R"({"mine": {"hf_hub_url": "org/rows", "file": ")" + file + '"' + also + "}}"));
+  };
+  EXPECT_THAT(named("more/two.jsonl", R"(, "split": "train")"), ElementsAre("more/two.jsonl"));
+  EXPECT_FALSE(was_fetched("/train.jsonl"));
+  EXPECT_THAT(named("more/*.jsonl"), ElementsAre("more/one.jsonl", "more/two.jsonl"));
+  EXPECT_THAT(named("**/one.jsonl"), ElementsAre("more/deep/one.jsonl", "more/one.jsonl"));
+  EXPECT_THAT(named("./one.jsonl", R"(, "folder": "more")"), ElementsAre("more/one.jsonl"));
+  EXPECT_THAT(user_error([&] { named("none.jsonl"); }), HasSubstr("org/rows has no file none.jsonl"));
+}
+
 TEST_F(HubRows, AFileOnThisMachineComesFirst) {
   const TempFolder folder;
   write_text(folder / "org/rows/train.jsonl", kRow);
@@ -118,7 +133,9 @@ TEST_F(HubRows, ModelScopeTakesItsOwnName) {
 TEST_F(HubRows, OnlyNamesWithASlashAreLookedForOnTheHub) {
   hub.put("datasets/rows/train.jsonl", kRow);
   EXPECT_THAT(user_error([&] { find("rows", R"({"row": {"file_name": "x"}})"); }), HasSubstr("did you mean 'row'?"));
+  EXPECT_THAT(user_error([&] { find("films"); }), HasSubstr("with `dataset_dir: ONLINE`, it is a name on the hub"));
   EXPECT_TRUE(hub.log().empty());
+  EXPECT_EQ(find(R"({"hf_hub_url": "rows"})").files.size(), 1u);
   EXPECT_EQ(find_source("rows", "ONLINE", hub.settings()).files.size(), 1u);
 }
 

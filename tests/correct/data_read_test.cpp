@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "data/read/dataset_info.h"
 #include "data/read/hub_folder.h"
 #include "data_fixtures.h"
@@ -32,6 +33,13 @@ TEST_F(HubFolder, ShardNamesGiveTheSplit) {
   EXPECT_EQ(chosen("test"), (Names{"data/test-00000-of-00001.parquet"}));
 }
 
+// The datasets library once wrote a checksum into the names of shards.
+TEST_F(HubFolder, ShardNamesMayHaveAChecksum) {
+  files({"data/train_sft-00000-of-00003-a3ecf92756993583.parquet",
+         "data/train_gen-00000-of-00003-a6c9fb894be3e50b.parquet"});
+  EXPECT_EQ(chosen("train_sft"), (Names{"data/train_sft-00000-of-00003-a3ecf92756993583.parquet"}));
+}
+
 TEST_F(HubFolder, WordsInFileAndFolderNamesGiveTheSplit) {
   files({"my_train_file.jsonl", "dev/a.jsonl", "eval-2.csv", "pretrained.jsonl"});
   EXPECT_EQ(chosen(), (Names{"my_train_file.jsonl"}));
@@ -57,6 +65,17 @@ TEST_F(HubFolder, ReadsFoldersOfSaveToDisk) {
   files({"dataset_dict.json", "train/data-00000-of-00001.arrow", "train/state.json", "train/dataset_info.json",
          "test/data-00000-of-00001.arrow"});
   EXPECT_EQ(chosen(), (Names{"train/data-00000-of-00001.arrow"}));
+  files(
+      {"train/cache-0123456789abcdef.arrow", "train/cache-0123456789abcdef_00000_of_00002.arrow", "train/config.json"});
+  EXPECT_EQ(chosen(), (Names{"train/data-00000-of-00001.arrow"})) << "what `map` left is no data";
+}
+
+TEST_F(HubFolder, TheFoldersOfSaveToDiskAreTheSplits) {
+  files({"dataset_dict.json", "train_sft/data-00000-of-00001.arrow", "train_gen/data-00000-of-00001.arrow",
+         "test_sft/data-00000-of-00001.arrow"});
+  EXPECT_EQ(chosen("train_sft"), (Names{"train_sft/data-00000-of-00001.arrow"}));
+  EXPECT_EQ(chosen("test_sft"), (Names{"test_sft/data-00000-of-00001.arrow"}));
+  EXPECT_THROW(chosen(), UserError) << "no split is called train";
 }
 
 TEST_F(HubFolder, ReadmeNamesSubsetsAndSplits) {

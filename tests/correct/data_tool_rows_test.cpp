@@ -137,6 +137,61 @@ TEST(ToolRows, CallsAndThoughtsOfSharegptTurnsAreKept) {
   EXPECT_NE(shown(sample(absent, source).messages).find("tool_calls"), std::string::npos);
 }
 
+// LLaMA-Factory's function_call turns may have a thought before the calls, and tags around them.
+TEST(ToolRows, AFunctionCallTurnMayHaveAThoughtAndTags) {
+  const auto turn = [](const std::string& value) {
+    const nlohmann::ordered_json row = {
+        {"conversations", {{{"from", "human"}, {"value", "q"}}, {{"from", "function_call"}, {"value", value}}}}};
+    return shown(sample(row.dump().c_str()).messages);
+  };
+  const std::string call = R"({"type":"function","function":{"name":"f","arguments":{"x":1}}})";
+  const std::string thought = R"("reasoning_content":"why",)", json = R"({"name": "f", "arguments": {"x": 1}})";
+  EXPECT_EQ(turn(json), "user: q\nassistant: {\"tool_calls\":[" + call + "]}\n");
+  EXPECT_EQ(turn("<think>\nwhy\n</think>\n\n" + json),
+            "user: q\nassistant: {" + thought + "\"tool_calls\":[" + call + "]}\n");
+  const std::string tagged = "<tool_call>\n" + json + "\n</tool_call>";
+  EXPECT_EQ(turn("<think>why</think>Let me see.\n" + tagged + "\n" + tagged),
+            "user: q\nassistant: Let me see.{" + thought + "\"tool_calls\":[" + call + "," + call + "]}\n");
+  EXPECT_EQ(turn(R"({"name": "f", "arguments": {"x": "<tool_call>1</tool_call>"}})"),
+            "user: q\nassistant: {\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+            "\"arguments\":{\"x\":\"<tool_call>1</tool_call>\"}}}]}\n");
+  EXPECT_THROW(turn("<think>why</think>"), BadRow);
+}
+
+// OpenAI's former fields: `functions` for tools, function_call for a call, and the role `function` for its result.
+TEST(ToolRows, CallsInOpenAisFormerFields) {
+  const Sample row = sample(R"({"functions": [{"name": "f", "parameters": {}}], "messages": [
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}},
+    {"role": "function", "name": "f", "content": "7"},
+    {"role": "assistant", "content": "a", "function_call": null}]})");
+  EXPECT_EQ(row.tools_json, R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
+  EXPECT_EQ(shown(row.messages),
+            "user: q\nassistant: {\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+            "\"arguments\":\"{}\"}}]}\ntool: 7{\"name\":\"f\"}\nassistant: a\n");
+  EXPECT_EQ(sample(R"({"functions": "sin, cos", "messages": [{"role": "user", "content": "q"},
+                                                             {"role": "assistant", "content": "a"}]})")
+                .tools_json,
+            "")
+      << "another column of this name";
+}
+
+// As in LLaMA-Factory, an entry that describes the rows has only the columns that it names.
+TEST(ToolRows, ToolsAndSystemAreReadIfTheEntryNamesThem) {
+  const char* row = R"({"system": "S", "tools": [{"name": "f"}],
+    "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})";
+  const std::string tools = R"([{"type":"function","function":{"name":"f"}}])", turns = "user: q\nassistant: a\n";
+  const auto read = [&](const DataSource& source) {
+    const Sample one = sample(row, source);
+    return shown(one.messages) + one.tools_json;
+  };
+  EXPECT_EQ(read({}), "system: S\n" + turns + tools);
+  EXPECT_EQ(read({.formatting = "sharegpt"}), "system: S\n" + turns + tools);
+  EXPECT_EQ(read({.formatting = "sharegpt", .columns = {{"messages", "conversations"}}}), turns);
+  EXPECT_EQ(read({.formatting = "sharegpt", .columns = {{"messages", "conversations"}, {"tools", "tools"}}}),
+            turns + tools);
+}
+
 TEST(ToolRows, APairsPromptHasTheNamesOfTheEntry) {
   const DataSource source{.formatting = "sharegpt",
                           .columns = {{"messages", "talk"}},

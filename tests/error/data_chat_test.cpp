@@ -27,6 +27,13 @@ TEST(ChatTemplate, UnknownNamesListTheBuiltIns) {
   EXPECT_NE(message.find("chatml"), std::string::npos);
 }
 
+TEST(ChatTemplate, TheTextOfATemplateIsNoName) {
+  const Tokenizer tokenizer = TestTokenizer().open();
+  const std::string message = failure([&] { ChatTemplate("{% for m in messages %}{{ m }}{% endfor %}", tokenizer); });
+  EXPECT_NE(message.find("put the text into the model folder as chat_template.jinja"), std::string::npos) << message;
+  EXPECT_EQ(message.find("endfor"), std::string::npos);
+}
+
 TEST(ChatTemplate, ModelsWithoutATemplateAreRefused) {
   const Tokenizer tokenizer = TestTokenizer().open();
   EXPECT_NE(failure([&] { ChatTemplate("", tokenizer); }).find("no chat template of its own"), std::string::npos);

@@ -73,6 +73,7 @@ class AxolotlReader {
     read_intervals();
     read_method();
     read_schedule();
+    read_scaled_rate();
     read_order();
     read_template();
     read_plugins();
@@ -185,6 +186,11 @@ class AxolotlReader {
       mean("overlength", length == "truncate" ? "cut" : length == "raise" ? "error" : length);
     }
     if (has("wandb_project")) usual("report_to", "wandb");
+    if (const YAML::Node list = at("dpo_loss_type"); list.IsDefined() && list.IsSequence() && list.size() == 1) {
+      handle("dpo_loss_type");
+      mean("pref_loss", list[0].as<std::string>(""));
+    }
+    if (has("eval_sequence_len") && text("eval_sequence_len") == text("sequence_len")) handle("eval_sequence_len");
     if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
   }
 
@@ -204,6 +210,14 @@ class AxolotlReader {
     handle("cosine_min_lr_ratio");
     warn("{}: cosine_min_lr_ratio has no effect here: {}", where(at("cosine_min_lr_ratio")),
          cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
+  }
+
+  // Reads embedding_lr_scale: the learning rate of the embedding, divided by that of the other weights.
+  void read_scaled_rate() {
+    const double scale = number("embedding_lr_scale", 0), rate = number("learning_rate", 0);
+    if (scale <= 0 || rate <= 0) return;
+    handle("embedding_lr_scale");
+    mean("embedding_lr", fmt::format("{:.9g}", scale * rate));
   }
 
   // Reads curriculum_sampling, which keeps the order of the rows. Axolotl shuffles several data sets while it
@@ -348,7 +362,7 @@ class AxolotlReader {
     usual("lr_scheduler_type", "cosine");
     usual("overlength", "drop");
     usual("cutoff_len", "512");
-    if (!has("fp16") && !has("float16") && !has("bfloat16")) usual("bf16", "true");
+    if (!is_on("fp16") && !is_on("float16") && !is_on("bfloat16")) usual("bf16", "true");
     if (!has("warmup_steps") && !has("warmup_ratio")) {
       usual("warmup_ratio", "0.03");
       usual("max_warmup_steps", "100");

@@ -241,7 +241,11 @@ class Set {
       columns_["messages"] = list.empty() ? "messages" : list;
     if (!tools.empty()) columns_["tools"] = tools;
     if (usual_names) return;  // the first message shows its names
-    if (has_list) entry_["formatting"] = "sharegpt";
+    if (has_list) {
+      entry_["formatting"] = "sharegpt";  // so only the columns that are named are read
+      columns_["system"] = "system";
+      columns_["tools"] = tools.empty() ? "tools" : tools;
+    }
     tags_["role_tag"] = role.empty() ? "role" : role;
     tags_["content_tag"] = content.empty() ? "content" : content;
     if (!usual_spans) tags_["spans_tag"] = spans;
@@ -344,6 +348,12 @@ class Set {
 
 }  // namespace
 
+bool is_short_hub_name(const std::string& name) {
+  std::error_code none;
+  return !name.empty() && name.find_first_of("/.*?[#{") == std::string::npos && !std::filesystem::exists(name, none) &&
+         !std::filesystem::exists("data/dataset_info.json", none);
+}
+
 std::string AxolotlSets::texts(const YAML::Node& set) {
   return Set(set, file_, Rows::kReplies).read_texts().dump();
 }
@@ -357,7 +367,8 @@ std::string AxolotlSets::entry(const YAML::Node& node) {
     templates_.emplace_back(named ? name.Scalar() : set.named_template(),
                             fmt::format("{}:{}", file_, (named ? name : node).Mark().line + 1));
   }
-  return entry.size() == 1 ? entry.begin().value().get<std::string>() : entry.dump();
+  const std::string place = entry.begin().value().get<std::string>();
+  return entry.size() == 1 && !is_short_hub_name(place) ? place : entry.dump();
 }
 
 }  // namespace fettle

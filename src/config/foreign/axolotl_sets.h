@@ -1,4 +1,5 @@
-// Defines AxolotlSets, which translates the data sets of Axolotl's recipes into entries of dataset_info.json.
+// Defines AxolotlSets, which translates the data sets of Axolotl's recipes into entries of dataset_info.json. Also
+// defines is_short_hub_name.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -8,6 +9,10 @@
 #include <vector>
 
 namespace fettle {
+
+// Returns whether the name of a data set in another tool's recipe can only be a name on the hub without an owner, such
+// as imdb: it has no slash, no dot and no pattern, and this folder has neither such a file nor data/dataset_info.json.
+bool is_short_hub_name(const std::string& name);
 
 class AxolotlSets {
  public:

@@ -147,7 +147,7 @@ class TrlReader {
       list.push_back(value.dump());
       mean("dataset_name", key, list);
     };
-    if (entry.size() > 1) {
+    if (entry.size() > 1 || is_short_hub_name(name)) {
       handle({"dataset_name", "dataset_config", "dataset_text_field"});
       set("dataset", entry);
     }

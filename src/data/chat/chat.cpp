@@ -280,6 +280,10 @@ std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTempl
 ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now,
                            const Thinking& thinking) {
   const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
+  if (name.find("{%") != std::string::npos || name.find("{{") != std::string::npos)
+    throw UserError(
+        "template: found the text of a template, wanted the name of a built-in one; put the text into the model folder "
+        "as chat_template.jinja, and leave the key empty");
   if (!name.empty() && !known)
     throw UserError(
         "template: '{}' is not known; choose one of {}, or leave the key empty for the model's own template", name,
@@ -336,6 +340,8 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
   std::vector<TurnSpan> spans = marked ? state.spans_by_marks(messages, json, given, full)
                                        : state.spans_by_prefix(messages, json, given, full.text);
   state.want_calls(spans, messages, json, full.text);
+  const bool lost = state.loses_thought(messages, json, given, full.text);
+  if (lost) ++state.lost_thoughts;
   std::vector<size_t> cuts;
   for (TurnSpan& span : spans) {
     bool stopped = false;
@@ -347,6 +353,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
       span.end = after;
     }
     if (!stopped && span.trained) ++state.without_end;
+    if (span.prompt_thinks && !(lost && &span == &spans.back())) ++state.prompt_thinks;
     cuts.push_back(span.begin);
     cuts.push_back(span.end);
   }
@@ -388,7 +395,7 @@ const std::vector<int32_t>& ChatTemplate::stop_ids() const {
 ChatTemplate::Counts ChatTemplate::counts() const {
   Counts counts;
   for (const State* state : {state_.get(), with_calls_.get()})
-    if (state) counts += {state->rewritten, state->prompt_thinks, state->without_end};
+    if (state) counts += {state->rewritten, state->prompt_thinks, state->without_end, state->lost_thoughts};
   return counts;
 }
 

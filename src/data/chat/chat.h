@@ -92,11 +92,13 @@ class ChatTemplate {
     int64_t rewritten = 0;      // turns that the template renders differently when they are not the last turn
     int64_t prompt_thinks = 0;  // prompts that open a thinking block although the training text has none there
     int64_t without_end = 0;    // trained turns that end without an end-of-turn token
+    int64_t lost_thoughts = 0;  // trained last turns whose thoughts the template leaves out; not in prompt_thinks
 
     Counts& operator+=(const Counts& other) {
       rewritten += other.rewritten;
       prompt_thinks += other.prompt_thinks;
       without_end += other.without_end;
+      lost_thoughts += other.lost_thoughts;
       return *this;
     }
   };

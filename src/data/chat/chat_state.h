@@ -19,6 +19,7 @@ struct TurnSpan {
   size_t begin, end;  // positions in the text, in bytes
   size_t message;
   bool trained;
+  bool prompt_thinks = false;  // the turn's prompt opens a thinking block, but the turn has no thought
 };
 
 // The tools and the template variables of a row.
@@ -48,7 +49,7 @@ struct ChatTemplate::State {
   std::vector<std::string> stops;  // the texts of stop_ids
   std::vector<int32_t> stop_ids;
   LocalTime now;
-  mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0;
+  mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0, lost_thoughts = 0;
 
   void add_stop(const std::string& token);
   const TemplateSource& source_for(const TemplateInput& given) const { return given.tools.is_null() ? plain : tools; }
@@ -78,6 +79,10 @@ struct ChatTemplate::State {
   // Requires that each call of a trained turn is in the turn's text.
   void want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
                   const nlohmann::ordered_json& json, std::string_view text) const;
+  // Returns whether the template leaves out the thought of the last reply, although the reply is trained and nothing
+  // turns thoughts off. Throws UserError if the reply has nothing else.
+  bool loses_thought(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
+                     const TemplateInput& given, std::string_view text) const;
   void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
   void find_stops(const std::string& source);
   void find_call_forms();

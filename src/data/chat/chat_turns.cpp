@@ -2,6 +2,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/chat/chat_state.h"
 #include "data/chat/thinking_tags.h"
 
@@ -16,6 +17,28 @@ std::string excerpt(std::string_view text, size_t at) {
   while (first > 0 && (static_cast<unsigned char>(text[first]) & 0xc0) == 0x80) --first;
   while (last < text.size() && (static_cast<unsigned char>(text[last]) & 0xc0) == 0x80) ++last;
   return ordered_json(std::string(text.substr(first, last - first))).dump();
+}
+
+// A reply's thought and the rest of its text.
+struct Reply {
+  std::string_view thought, rest;
+};
+
+// Returns the parts of a message: its thought is in a field, or before </think> in its content.
+Reply parts_of(const ordered_json& message) {
+  const auto text = [&message](const char* key) -> std::string_view {
+    const auto found = message.find(key);
+    if (found == message.end() || !found->is_string()) return "";
+    return found->get_ref<const std::string&>();
+  };
+  constexpr std::string_view kOpen = "<think>", kClose = "</think>";
+  const std::string_view content = text("content");
+  if (const std::string_view thought = trimmed(text("reasoning_content")); !thought.empty()) return {thought, content};
+  const size_t end = content.find(kClose);
+  if (end == std::string_view::npos) return {"", content};
+  std::string_view thought = trimmed(content.substr(0, end));
+  if (thought.starts_with(kOpen)) thought = trimmed(thought.substr(kOpen.size()));
+  return {thought, content.substr(end + kClose.size())};
 }
 
 }  // namespace
@@ -85,13 +108,13 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
     const std::string prompt = rendered(head, given, true).text;
     const size_t previous_end = spans.empty() ? 0 : spans.back().end;
     size_t begin = prompt.size(), end = 0;
-    bool rewrote = false;
+    bool rewrote = false, thinks = false;
     if (!full.starts_with(prompt)) {
       const size_t common = where_they_differ(prompt, full);
       const std::string bare = rendered(head, given, false).text;
       if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
         begin = common;
-        ++prompt_thinks;
+        thinks = true;
       } else if (i == last_turn && messages[i].train) {
         throw UserError(
             "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The "
@@ -132,7 +155,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
           "template with `template:`. An excerpt of this text: {}",
           name, i + 1, excerpt(full, previous_end));
     rewritten += rewrote;
-    spans.push_back({begin, end, i, messages[i].train});
+    spans.push_back({begin, end, i, messages[i].train, thinks});
   }
   return spans;
 }
@@ -166,7 +189,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_marks(const std::vector<Mess
   const std::string prompt = rendered(head, given, true).text;
   const size_t common = where_they_differ(prompt, full.text);
   if (common < prompt.size() && only_thinking(std::string_view(prompt).substr(common)))
-    ++prompt_thinks;
+    spans.back().prompt_thinks = true;
   else if (common < prompt.size())
     throw UserError(
         "{}: the prompt that `chat` and `generate` build is not the start of the text that training uses. The model "
@@ -194,6 +217,24 @@ void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const s
           "the call's message, put its text into the content, or use another template",
           name, missing, i + 1);
   }
+}
+
+bool ChatTemplate::State::loses_thought(const std::vector<Message>& messages, const ordered_json& json,
+                                        const TemplateInput& given, std::string_view text) const {
+  if (messages.empty() || messages.back().role != "assistant" || !messages.back().train) return false;
+  for (const ordered_json* set : {&given.variables, &variables})
+    if (const auto found = set->find("enable_thinking"); found != set->end()) {
+      if (*found == false) return false;
+      break;
+    }
+  const auto [thought, rest] = parts_of(json.back());
+  if (thought.empty() || text.find(thought) != std::string_view::npos) return false;
+  if (is_blank(rest) && !json.back().contains("tool_calls"))
+    throw UserError(
+        "{} leaves out the thought of the last reply, and the reply has no other text; choose a template that writes "
+        "thoughts, or put the thought into the content",
+        name);
+  return true;
 }
 
 }  // namespace fettle

@@ -221,16 +221,16 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
     if (source.columns.contains(kind))
       throw UserError("{}.columns.{}: only text can be trained; remove the key", where, kind);
   const std::string split = cut_slice(where, text_of(where, entry, "split"), source);
-  const HubPart part{text_of(where, entry, "subset"), split, text_of(where, entry, "folder")};
+  const HubPart part{text_of(where, entry, "subset"), split, text_of(where, entry, "folder"),
+                     text_of(where, entry, "file")};
   const std::optional<fs::path> path = location(where, entry, dir);
   if (!path) {
     source.files = fetch_entry(where, entry, part, hub);
     return source;
   }
   try {
-    const std::string file = text_of(where, entry, "file");
-    if (!file.empty())
-      source.files = data_files(*path / file);
+    if (!part.file.empty())
+      source.files = data_files(*path / part.file);
     else
       source.files = fs::is_directory(*path) ? split_files(*path, part.subset, part.split) : data_files(*path);
   } catch (const UserError& error) {
@@ -343,10 +343,12 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
   }
   if (name.find_first_of("*?[") != std::string::npos)
     throw UserError("dataset: no file matches {} in the current folder or in {}", name, dataset_dir.string());
+  const std::string near = near_source(name, names, dataset_dir);
+  const bool short_name = hub && near.empty() && !is_data_file(name) && read_repo_name(RepoKind::kDataset, name);
   throw UserError("dataset: '{}' is {}{}", name,
                   names.empty() ? fmt::format("not a file, and there is no {} to look it up in", info.string())
                                 : fmt::format("neither a file nor a data set of {}", info.string()),
-                  near_source(name, names, dataset_dir) + listed(names));
+                  near + listed(names) + (short_name ? "; with `dataset_dir: ONLINE`, it is a name on the hub" : ""));
 }
 
 }  // namespace fettle

@@ -74,7 +74,7 @@ Names files_below(const Names& files, const std::string& within) {
 // Sorts the files below the folder `within` into splits by their names. Words in the name of `within` itself do not
 // count.
 Splits splits_by_name(const Names& files, const std::string& within) {
-  static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[.].*");
+  static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[^/]*[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
   Splits shards, words;
   for (const std::string& file : files_below(files, within)) {
@@ -92,22 +92,14 @@ Splits splits_by_name(const Names& files, const std::string& within) {
   return shards.empty() ? words : shards;
 }
 
-// Returns whether a pattern of README.md matches the path. A * matches within a folder's or file's name. The part **
-// matches any number of folders, also none.
-bool matches(const fs::path& pattern, const fs::path& path) {
-  const Names names(path.begin(), path.end());
-  std::vector<bool> reached(names.size() + 1);  // reached[n]: the parts of the pattern so far match the first n names
-  reached[0] = true;
-  for (const fs::path& part : pattern) {
-    std::vector<bool> next(reached.size());
-    for (size_t n = 0; n < next.size(); ++n)
-      if (part == "**")
-        next[n] = reached[n] || (n > 0 && next[n - 1]);
-      else
-        next[n] = n > 0 && reached[n - 1] && fnmatch(part.c_str(), names[n - 1].c_str(), 0) == 0;
-    reached = next;
+// Sorts the files below the folder `within` into splits by the subfolder of `within` that they are in.
+Splits splits_by_subfolder(const Names& files, const std::string& within) {
+  Splits out;
+  for (const std::string& file : files_below(files, within)) {
+    const std::string name = within.empty() ? file : file.substr(within.size() + 1);
+    if (const size_t end = name.find('/'); end != std::string::npos) out[name.substr(0, end)].push_back(file);
   }
-  return reached.back();
+  return out;
 }
 
 std::vector<std::string> texts(const YAML::Node& node) {
@@ -166,7 +158,7 @@ std::optional<Names> by_readme(const DataFolder& folder, const std::string& subs
   for (const auto& [name, list] : wanted)
     for (const std::string& path : folder.files)
       if (std::any_of(list.begin(), list.end(),
-                      [&](const std::string& one) { return matches((within / one).lexically_normal(), path); }))
+                      [&](const std::string& one) { return matches_path((within / one).lexically_normal(), path); }))
         splits[name].push_back(path);
   if (splits.empty())
     throw UserError("{}: README.md names files that do not exist; fetch them, or name the files in `dataset`",
@@ -175,6 +167,22 @@ std::optional<Names> by_readme(const DataFolder& folder, const std::string& subs
 }
 
 }  // namespace
+
+bool matches_path(const fs::path& pattern, const fs::path& path) {
+  const Names names(path.begin(), path.end());
+  std::vector<bool> reached(names.size() + 1);  // reached[n]: the parts of the pattern so far match the first n names
+  reached[0] = true;
+  for (const fs::path& part : pattern) {
+    std::vector<bool> next(reached.size());
+    for (size_t n = 0; n < next.size(); ++n)
+      if (part == "**")
+        next[n] = reached[n] || (n > 0 && next[n - 1]);
+      else
+        next[n] = n > 0 && reached[n - 1] && fnmatch(part.c_str(), names[n - 1].c_str(), 0) == 0;
+    reached = next;
+  }
+  return reached.back();
+}
 
 Names choose_split(const DataFolder& folder, const std::string& subset, const std::string& split) {
   try {
@@ -189,7 +197,10 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
   if (files_below(folder.files, subset).empty())
     throw UserError("{}: there is no subset '{}': README.md does not name it, and no subfolder has this name",
                     folder.path.string(), subset);
-  return choose(folder.path / subset, splits_by_name(folder.files, subset), split);
+  std::error_code none;
+  const bool saved = fs::exists(folder.path / subset / kSavedSplits, none);
+  return choose(folder.path / subset,
+                saved ? splits_by_subfolder(folder.files, subset) : splits_by_name(folder.files, subset), split);
 }
 
 std::vector<fs::path> split_files(const fs::path& folder, const std::string& subset, const std::string& split) {

@@ -7,17 +7,26 @@
 
 namespace fettle {
 
-// A folder and the names of its data files. If the data set has a README.md, it must be on disk. The data files need
-// not be on disk yet.
+// The file that save_to_disk of the datasets library writes beside a folder for each split.
+inline constexpr const char* kSavedSplits = "dataset_dict.json";
+
+// A folder and the names of its data files. If the data set has a README.md or kSavedSplits, it must be on disk. The
+// data files need not be on disk yet.
 struct DataFolder {
   std::filesystem::path path;
   std::vector<std::string> files;  // paths inside the folder, sorted
 };
 
+// Returns whether the pattern matches the path. A * matches within the name of a folder or file. The part ** matches
+// any number of folders, also none.
+bool matches_path(const std::filesystem::path& pattern, const std::filesystem::path& path);
+
 // Returns the files of `split` ("" means train, or the only split) and `subset` ("" means the default subset, or the
 // only one), sorted by name. The first of these rules that applies decides:
 // - the `configs` in the head of the folder's README.md;
-// - names like train-00000-of-00002.parquet: the part before the numbers is the split;
+// - if there is a dataset_dict.json, the names of the subfolders;
+// - names like train-00000-of-00002.parquet, perhaps with more before the dot: the part before the numbers is the
+// split;
 // - words in the names of files and subfolders (train, training; validation, valid, val, dev; test, testing, eval,
 //   evaluation);
 // - without any of these, all files.

@@ -45,6 +45,19 @@ std::vector<fs::path> fetched(const Snapshot& snapshot, std::vector<std::string>
   return out;
 }
 
+// Returns the files below the prefix that `wanted` names, with paths relative to the prefix.
+std::vector<std::string> files_named(const Snapshot& snapshot, const std::string& prefix, const std::string& wanted) {
+  const fs::path path = fs::path(wanted).lexically_normal();
+  std::vector<std::string> out;
+  for (const HubFile& file : snapshot.files()) {
+    if (!file.path.starts_with(prefix)) continue;
+    const std::string name = file.path.substr(prefix.size());
+    if (name == path || matches_path(path, name)) out.push_back(name);
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
 std::string script_of(const RepoName& repo) {
   return repo.id.substr(repo.id.find('/') + 1) + ".py";
 }
@@ -110,6 +123,11 @@ std::optional<Snapshot> converted(const HubSettings& settings, RepoName repo) {
 std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& repo, const HubPart& part) {
   const Snapshot snapshot = Snapshot::open(settings, repo);
   const std::string prefix = prefix_of(part.folder);
+  if (!part.file.empty()) {
+    const std::vector<std::string> named = files_named(snapshot, prefix, part.file);
+    if (named.empty()) throw UserError("{} has no file {}{}", repo.id, prefix, part.file);
+    return fetched(snapshot, named, prefix);
+  }
   const std::vector<std::string> files = data_files_of(snapshot, prefix);
   const bool script = snapshot.has(script_of(repo));
   if (script || files.empty()) {
@@ -123,7 +141,8 @@ std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& r
   if (files.empty())
     throw UserError("{} has no file of rows{}; Fettle reads .json, .jsonl, .csv, .tsv, .txt, .parquet and .arrow",
                     repo.id, prefix.empty() ? "" : " in " + prefix);
-  if (snapshot.has(prefix + "README.md")) snapshot.fetch({prefix + "README.md"});
+  for (const std::string& about : {prefix + "README.md", prefix + kSavedSplits})
+    if (snapshot.has(about)) snapshot.fetch({about});
   return fetched(snapshot, choose_split({snapshot.folder() / prefix, files}, part.subset, part.split), prefix);
 }
 

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/pattern.h"
 #include "base/text.h"
 #include "data/read/byte_stream.h"
 #include "data/read/repeated_key.h"
@@ -313,12 +314,13 @@ bool has_known_end(const std::filesystem::path& file) {
 
 // Returns whether the file is about the data and not a part of it.
 bool is_description(const std::filesystem::path& file) {
-  static const std::array<std::string_view, 4> kDescriptions = {"dataset_info.json", "dataset_infos.json",
-                                                                "dataset_dict.json", "state.json"};
+  static const std::array<std::string_view, 5> kDescriptions = {"dataset_info.json", "dataset_infos.json",
+                                                                "dataset_dict.json", "state.json", "config.json"};
+  static const Pattern kCache("cache-[0-9a-f]{16}.*[.]arrow");  // the results of `map` in the datasets library
   const std::string name = file.filename().string(), lower = lower_case(name);
   const bool about = lower.starts_with("readme") || lower.starts_with("license");
   return name.empty() || name[0] == '.' || (about && (is_markdown(kind_of(file)) || !has_known_end(file))) ||
-         std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end();
+         std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end() || kCache.match(name);
 }
 
 // Prints a note about files of a folder that are not read, once for each folder.
