@@ -12,6 +12,10 @@ namespace {
 constexpr int64_t kWideEnoughToTurn = 128;
 constexpr int64_t kMostToTurn = 8'000'000;  // elements
 constexpr int64_t kTurnedStep = 16;         // words of a row that is transposed back are a multiple of this
+// The rows of a task are multiplied in so many parts. Before each part, a part of the next slice is fetched, so that
+// packing the slice need not wait for memory.
+constexpr int64_t kParts = 8;
+constexpr int64_t kFewestRowsToFetch = 192;
 
 bool turns_back(const ProductOperand& a, int64_t m, int64_t n, int64_t k, bool pairs) {
   return a.turned && !pairs && n >= kWideEnoughToTurn && m * k <= kMostToTurn;
@@ -72,15 +76,34 @@ void WordOperands::pack_b(const Panel& panel, int64_t first, int64_t count, Word
   }
 }
 
+void WordOperands::fetch_b(const Panel& panel, int64_t first, int64_t count, int64_t part, int64_t parts) const {
+  constexpr int64_t kLine = 64;  // bytes of a line of the cache
+  const int64_t per_word = ops_->pairs ? 2 : 1, row = first * per_word, rows = std::min(k_ - row, count * per_word);
+  const int64_t stored = b_.turned ? panel.columns : rows, step = b_.turned ? k_ : n_;
+  const int64_t bytes = (b_.turned ? rows : panel.columns) * byte_size(b_.dtype);
+  const int64_t start = b_.turned ? panel.column * k_ + row : row * n_ + panel.column;
+  for (int64_t r = stored * part / parts; r < stored * (part + 1) / parts; ++r) {
+    const char* const from = static_cast<const char*>(at(b_.data, b_.dtype, start + r * step));
+    for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(from + byte, 0, 2);
+  }
+}
+
 void WordOperands::multiply(const Panel& panel, int64_t first, int64_t count, Word* slice, float* sums, int64_t sum_row,
                             bool accumulate) const {
   for (int64_t from = first; from < first + count; from += kDepth) {
-    const int64_t depth = std::min(kDepth, first + count - from);
+    const int64_t depth = std::min(kDepth, first + count - from), next = from + depth;
     pack_b(panel, from, depth, slice);
     const Word* const a = a_as_it_is_ ? static_cast<const Word*>(a_.data) : packed_a_;
-    ops_->product(panel.rows, panel.width(), depth,
-                  a_across_ ? a + from * a_row_ + panel.row : a + panel.row * a_row_ + from, a_row_, a_across_, slice,
-                  panel.width(), sums, sum_row, accumulate || from > first);
+    const bool fetches = next < first + count && panel.rows >= kFewestRowsToFetch;
+    const int64_t parts = fetches ? kParts : 1;
+    const int64_t step = quotient_up(quotient_up(panel.rows, parts), row_step()) * row_step();
+    for (int64_t r = 0, part = 0; r < panel.rows; r += step, ++part) {
+      if (fetches) fetch_b(panel, next, std::min(kDepth, first + count - next), part, parts);
+      const int64_t row = panel.row + r;
+      ops_->product(std::min(step, panel.rows - r), panel.width(), depth,
+                    a_across_ ? a + from * a_row_ + row : a + row * a_row_ + from, a_row_, a_across_, slice,
+                    panel.width(), sums + r * sum_row, sum_row, accumulate || from > first);
+    }
   }
 }
 

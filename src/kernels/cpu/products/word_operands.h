@@ -37,6 +37,8 @@ class WordOperands {
 
  private:
   void pack_b(const Panel& panel, int64_t first, int64_t count, Word* to) const;
+  // Fetches a part of the values that pack_b would read into the L2 cache: part `part` of `parts`.
+  void fetch_b(const Panel& panel, int64_t first, int64_t count, int64_t part, int64_t parts) const;
   int64_t a_length() const { return a_across_ ? words_ : m_; }
 
   ProductOperand a_, b_;
