@@ -131,12 +131,13 @@ TEST_F(HubCommands, DownloadShowsItsProgress) {
 }
 
 TEST_F(HubCommands, PlanAndDataFetchNoWeights) {
+  for (const char* name : {"README.md", "LICENSE"}) hub.put("models/org/llama/" + std::string(name), "apache-2.0");
   const Outcome plan =
       run({"plan", "model_name_or_path=org/llama", "cutoff_len=64", "per_device_train_batch_size=1", "--shards"});
   EXPECT_EQ(plan.code, 0) << plan.err;
   const Outcome data = run({"data", "model_name_or_path=org/llama", "dataset=org/rows", "data_cache=off"});
   EXPECT_EQ(data.code, 0) << data.err;
-  EXPECT_THAT(fetched(), testing::Contains("config.json"));
+  for (const char* name : {"config.json", "README.md", "LICENSE"}) EXPECT_THAT(fetched(), testing::Contains(name));
   EXPECT_THAT(fetched(), testing::Contains("train.jsonl"));
   EXPECT_THAT(fetched(), Not(testing::Contains(HasSubstr("safetensors"))));
 }
