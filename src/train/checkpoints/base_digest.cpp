@@ -7,7 +7,7 @@
 #include "base/files/json_file.h"
 #include "base/parallel.h"
 #include "checkpoint/load.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/saved/state.h"
 
 namespace fettle {
