@@ -260,7 +260,7 @@ void check_weights(const ModelRepository& repository, const Model& model) {
       if (param.of_classifier() && !repository.contains(name)) continue;
       if (model.config.quantisation && is_quantised(param, *model.config.quantisation, true) &&
           !any_names(model.config.in_floats, module_of(name))) {
-        used.merge(find_quantised(find, name, param, *model.config.quantisation).names);
+        used.merge(find_quantised(find, name, param.stored_dims(), *model.config.quantisation).names);
         continue;
       }
       const StoredTensor stored = repository.find(name);

@@ -14,6 +14,7 @@ bool is_tokenizer_file(const std::string& name) {
                                             "vocab.txt",
                                             "spiece.model",
                                             "tekken.json",
+                                            "tiktoken.model",
                                             "chat_template.jinja",
                                             "chat_template.json",
                                             "sentencepiece.bpe.model"};
@@ -27,6 +28,10 @@ bool is_model_file(const std::string& name) {
                                             "preprocessor_config.json", "processor_config.json",
                                             "video_preprocessor_config.json"};
   return is_tokenizer_file(name) || kNames.count(name) != 0;
+}
+
+bool is_licence_file(const std::string& name) {
+  return name == "README.md" || name == "LICENSE" || name == "LICENSE.txt" || name == "LICENSE.md";
 }
 
 }  // namespace fettle

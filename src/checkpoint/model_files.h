@@ -13,5 +13,7 @@ bool is_tokenizer_file(const std::string& name);
 // Returns true for tokenizer files, config.json, generation_config.json and the configs of processors of images, sound
 // and videos.
 bool is_model_file(const std::string& name);
+// Returns true for a model card (README.md) and for the text of a licence (LICENSE, LICENSE.txt, LICENSE.md).
+bool is_licence_file(const std::string& name);
 
 }  // namespace fettle

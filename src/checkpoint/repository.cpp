@@ -116,8 +116,10 @@ void ModelRepository::open_weights() {
   }
   const TensorFile* new_rows =
       fs::exists(folder_ / kNewRows) ? &table_.keep_file(SafetensorsFile::open(folder_ / kNewRows)) : nullptr;
+  leave_out_activation_scales(table_, config_);
   join_mxfp4(table_, config_);
   join_float8(table_, config_, folder_);
+  join_bitsandbytes(table_, config_, folder_);
   join_groups(table_, config_, folder_);
   join_experts(table_, config_, folder_);
   total_bytes_ = table_.added_bytes();

@@ -84,6 +84,44 @@ void read_float8(const TensorEntry& entry, const Box& box, DType to, std::byte* 
   });
 }
 
+// Returns the absmax of all blocks or rows of the weight.
+std::vector<float> read_absmax(const BitsandbytesParts& parts) {
+  const HostArray absmax = parts.absmax_file->read(parts.absmax);
+  if (!parts.format.nested) return {absmax.as<float>().begin(), absmax.as<float>().end()};
+  const HostArray of_blocks = parts.nested_file->read(parts.nested_absmax);
+  const NestedAbsmax nested{{absmax.as<uint8_t>().begin(), absmax.as<uint8_t>().end()},
+                            {of_blocks.as<float>().begin(), of_blocks.as<float>().end()},
+                            parts.nested_offset};
+  std::vector<float> out(nested.codes.size());
+  dequantise_absmax(nested, 0, out);
+  return out;
+}
+
+void read_bitsandbytes(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
+  const BitsandbytesParts& parts = *entry.bitsandbytes;
+  const bool four_bits = parts.format.four_bits();
+  const std::vector<float> absmax = read_absmax(parts);
+  const float* table = four_bits ? values_of(parts.format.type).data() : nullptr;
+  const int64_t columns = four_bits ? 0 : parts.codes.shape.dims.back();
+  parts.codes_file->with_bytes(parts.codes, [&](std::span<const std::byte> codes) {
+    auto value = [&](int64_t element) {
+      if (!four_bits)
+        return static_cast<float>(static_cast<int8_t>(codes[element])) * (absmax[element / columns] / 127);
+      const auto two = static_cast<uint8_t>(codes[element / 2]);
+      return table[element % 2 == 0 ? two >> 4 : two & 15] * absmax[element / Quantisation::kBlock];
+    };
+    std::vector<float> values;
+    // The entry may have several dims in place of one dim of the weight. An element's row-major index stays the same.
+    for_each_run(box, entry.shape.dims, box.size, Dims(box.size.size(), 0),
+                 [&](int64_t source, int64_t target, int64_t count) {
+                   values.resize(static_cast<size_t>(count));
+                   for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = value(source + i);
+                   convert_elements(reinterpret_cast<const std::byte*>(values.data()), DType::kF32,
+                                    out + target * byte_size(to), to, count);
+                 });
+  });
+}
+
 void read_groups(const TensorEntry& entry, const Box& box, DType to, std::byte* out) {
   const GroupParts& parts = *entry.groups;
   // The entry may have several dims in place of one dim of the weight. An element's row-major index stays the same.
@@ -207,6 +245,7 @@ int64_t Float8Parts::factor_of(int64_t element) const {
 void TensorFile::read_slice(const TensorEntry& entry, const Box& box, DType to, std::byte* out) const {
   if (entry.mxfp4) return read_mxfp4(entry, box, to, out);
   if (entry.float8) return read_float8(entry, box, to, out);
+  if (entry.bitsandbytes) return read_bitsandbytes(entry, box, to, out);
   if (entry.groups) return read_groups(entry, box, to, out);
   if (entry.grown) return read_grown(entry, box, to, out);
   if (entry.joined) return read_joined(entry, box, to, out);

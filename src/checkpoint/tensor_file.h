@@ -23,6 +23,7 @@ struct JoinedRows;
 struct JoinedExperts;
 struct Mxfp4Parts;
 struct Float8Parts;
+struct BitsandbytesParts;
 struct GroupParts;
 
 struct TensorEntry {
@@ -36,13 +37,15 @@ struct TensorEntry {
   // tensor itself is stored.
   std::shared_ptr<const Mxfp4Parts> mxfp4 = {};
   std::shared_ptr<const Float8Parts> float8 = {};
+  std::shared_ptr<const BitsandbytesParts> bitsandbytes = {};
   std::shared_ptr<const GroupParts> groups = {};
   std::shared_ptr<const GrownTable> grown = {};
   std::shared_ptr<const JoinedRows> joined = {};
   std::shared_ptr<const JoinedExperts> joined_experts = {};
 
   bool dense() const {
-    return strides.empty() && !encoding && !mxfp4 && !float8 && !groups && !grown && !joined && !joined_experts;
+    return strides.empty() && !encoding && !mxfp4 && !float8 && !bitsandbytes && !groups && !grown && !joined &&
+           !joined_experts;
   }
   // Returns whether the entry's bytes are one range without holes. They need not be the elements themselves (see
   // `encoding`).
@@ -106,6 +109,14 @@ struct Float8Parts {
 
   // Returns the index of the factor for the weight's element with the row-major index `element`.
   int64_t factor_of(int64_t element) const;
+};
+
+// A weight in one of bitsandbytes' formats (models/quantisation.h).
+struct BitsandbytesParts {
+  Quantisation format;
+  const TensorFile *codes_file, *absmax_file, *nested_file;  // nested_file: null unless nested
+  TensorEntry codes, absmax, nested_absmax;
+  float nested_offset = 0;
 };
 
 // A weight [outputs, inputs] of integers. For each output, each group of inputs has a scale and a zero. The functions

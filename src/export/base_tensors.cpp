@@ -33,7 +33,8 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
           const std::string name = param.stored_name(i);
           if (any_names(model.config.in_floats, module_of(name))) continue;
           quantised[name] = &param;
-          if (model.config.quantisation) parts.merge(find_quantised(find_in(repository), name, param, *format).names);
+          if (model.config.quantisation)
+            parts.merge(find_quantised(find_in(repository), name, param.stored_dims(), *format).names);
         }
   std::map<std::string, std::string> of_params;  // the tensor's name in the file -> the parameter's name
   for (const Param& param : model.params)
@@ -123,7 +124,7 @@ void ValueReader::quantise() {
 
 void ValueReader::take_stored(const BaseTensors& tensors) {
   const StoredQuantised stored =
-      find_quantised(find_in(tensors.repository_), tensor_.param, *tensor_.quantised, format_);
+      find_quantised(find_in(tensors.repository_), tensor_.param, tensor_.shape.dims, format_);
   stored.codes.file->with_bytes(*stored.codes.entry,
                                 [&](std::span<const std::byte> bytes) { codes_.assign(bytes.begin(), bytes.end()); });
   const HostArray absmax = stored.absmax.file->read(*stored.absmax.entry);
@@ -142,7 +143,7 @@ void ValueReader::take_stored(const BaseTensors& tensors) {
 void ValueReader::read(const Box& box, float* out) const {
   if (tensor_.quantised == nullptr) {
     const TensorEntry& entry = *tensor_.stored.entry;
-    if ((entry.encoding || entry.joined || entry.joined_experts) && rounds_decoded_) {
+    if ((entry.encoding || entry.bitsandbytes || entry.joined || entry.joined_experts) && rounds_decoded_) {
       HostArray held({entry.shape.dtype, box.size});
       tensor_.stored.file->read_slice(entry, box, held.data());
       std::ranges::copy(held.to(DType::kF32).as<float>(), out);

@@ -25,6 +25,19 @@ namespace {
 
 constexpr const char* kScratch = ".check";  // subfolder of the unfinished export, for files that the checks need
 
+// Sets the dtype of the weights in config.json. A model with images can have a dtype in the config of each part, too.
+void set_dtype(nlohmann::json& config, DType dtype) {
+  bool stated = false;
+  auto set = [&](nlohmann::json& part) {
+    for (const char* key : {"dtype", "torch_dtype"})
+      if (part.contains(key)) part[key] = hf_name(dtype), stated = true;
+  };
+  set(config);
+  for (const char* part : {"text_config", "vision_config", "audio_config"})
+    if (config.contains(part) && config[part].is_object()) set(config[part]);
+  if (!stated) config["torch_dtype"] = hf_name(dtype);
+}
+
 // Copies the base's model files and writes config.json. Its quantization_config describes the written weights, not
 // those of the base.
 void write_config(const ModelRepository& base, const WrittenForm& form, const std::optional<nlohmann::json>& other,
@@ -37,8 +50,7 @@ void write_config(const ModelRepository& base, const WrittenForm& form, const st
     was_quantised |= config["text_config"].erase("quantization_config") > 0;
   if (!was_quantised && !dtype && !other && form.compressed == nullptr) return;
   if (form.compressed != nullptr) config["quantization_config"] = form.compressed->config();
-  if (dtype && config.contains("dtype")) config["dtype"] = hf_name(*dtype);
-  if (dtype && (config.contains("torch_dtype") || !config.contains("dtype"))) config["torch_dtype"] = hf_name(*dtype);
+  if (dtype) set_dtype(config, *dtype);
   write_json_file(folder / "config.json", config);
 }
 

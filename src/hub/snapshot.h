@@ -24,6 +24,8 @@ class Snapshot {
   const std::string& commit() const { return commit_; }
   // Returns the files of the commit. Without a network, these may be only the files that the cache has.
   const Listing& files() const { return files_; }
+  // Returns whether files can be fetched that the cache does not have.
+  bool online() const { return without_network_.empty(); }
   bool has(const std::string& path) const { return find_file(files_, path) != nullptr; }
   // Returns the folder of this commit in the cache. It contains the files that were fetched so far.
   const std::filesystem::path& folder() const { return folder_; }

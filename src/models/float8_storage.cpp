@@ -40,9 +40,12 @@ std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const s
     for (const nlohmann::json& name : names) out.excluded.push_back(module_rule(name, match, file));
   };
   if (method == "fp8") {
-    out.in_blocks = !at->contains("weight_block_size");  // present but null: one factor for each whole weight
+    // One factor for each whole weight: weight_block_size is null, or AutoFP8 wrote the checkpoint.
+    const bool of_autofp8 = at->contains("ignored_layers");
+    out.in_blocks = !at->contains("weight_block_size") && !of_autofp8;
     read_block(at->value("weight_block_size", nlohmann::json()), "weight_block_size");
     exclude("modules_to_not_convert", ModuleRule::Match::kPart);
+    exclude("ignored_layers", ModuleRule::Match::kPart);
     if (const nlohmann::json kind = at->value("scale_fmt", nlohmann::json("float")); kind == "ue8m0" || kind == "float")
       return out;
     else

@@ -53,10 +53,10 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
 bool is_rank_file(const std::filesystem::path& path);
 
 // Reads byte strings and their ranks from tekken.json or from a tiktoken file (Llama 3's tokenizer.model,
-// qwen.tiktoken). Each line of a tiktoken file has a byte string in base64 and its rank. The ids are the same as in the
-// models' own programs, which use the `tiktoken` library. Fettle contains the special tokens of Llama 3, Llama 4 and
-// Qwen, and the patterns that cut a text into words. It recognises these three by the number of ranks in a tiktoken
-// file. Throws UserError for another number of ranks when config.pattern is empty.
+// qwen.tiktoken, Kimi's tiktoken.model). Each line of a tiktoken file has a byte string in base64 and its rank. The ids
+// are the same as in the models' own programs, which use the `tiktoken` library. Fettle contains the special tokens of
+// Llama 3, Llama 4, Qwen and Kimi, and the patterns that cut a text into words. It recognises these four by the number
+// of ranks in a tiktoken file. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

@@ -27,13 +27,13 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::p
   }
   if (read = model_dir / "tekken.json"; fs::is_regular_file(read)) return read_ranks(read, config);
   if (fs::is_directory(model_dir)) {
-    for (const auto& entry : fs::directory_iterator(model_dir)) {
-      if (read = entry.path(); read.extension() == ".tiktoken") return read_ranks(read, config);
-    }
+    for (const auto& entry : fs::directory_iterator(model_dir))
+      if (read = entry.path(); read.extension() == ".tiktoken" || read.filename() == "tiktoken.model")
+        return read_ranks(read, config);
   }
   throw UserError(
-      "{}: there is no tokenizer in this folder; use a model folder with tokenizer.json, tokenizer.model, tekken.json "
-      "or a *.tiktoken file",
+      "{}: there is no tokenizer in this folder; use a model folder with tokenizer.json, tokenizer.model, tekken.json, "
+      "tiktoken.model or a *.tiktoken file",
       model_dir.string());
 }
 

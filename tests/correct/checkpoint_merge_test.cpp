@@ -68,7 +68,7 @@ TEST_P(Merge, EqualsTheFormulaOnAnyBox) {
       .rank = 3, .alpha = 5, .modules = {module}, .fan_in_fan_out = model.family->fan_in_fan_out, .dora = dora};
   std::vector<AdapterFolder> adapters;
   adapters.push_back(made_adapter(folder / "a", model, options));
-  const SafetensorsFile& file = adapters[0].file;
+  const TensorFile& file = adapters[0].file;
   auto values_of = [&](const Param& param) {
     const HostArray array = file.read(*file.find(adapter_key(param.stored_name(1)))).to(DType::kF32);
     return std::vector<double>(array.as<float>().begin(), array.as<float>().end());

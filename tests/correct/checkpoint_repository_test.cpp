@@ -64,12 +64,26 @@ TEST(Repository, WeightsMayBeIgnored) {
 TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   TempFolder folder;
   const fs::path from = folder / "from", to = folder / "to", both = folder / "both";
-  for (const char* name :
-       {"generation_config.json", "tokenizer.json", "special_tokens_map.json", "vocab.json", "merges.txt",
-        "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "tokenizer.model",
-        "qwen.tiktoken", "chat_template.jinja", "tokenization_x.py", "make_tokenizer.py", "model.safetensors",
-        "model.safetensors.index.json", "trainer_state.json", "README.md", "additional_chat_templates/rag.jinja",
-        "additional_chat_templates/notes.txt"})
+  for (const char* name : {"generation_config.json",
+                           "tokenizer.json",
+                           "special_tokens_map.json",
+                           "vocab.json",
+                           "merges.txt",
+                           "preprocessor_config.json",
+                           "processor_config.json",
+                           "video_preprocessor_config.json",
+                           "tokenizer.model",
+                           "qwen.tiktoken",
+                           "tiktoken.model",
+                           "chat_template.jinja",
+                           "tokenization_x.py",
+                           "make_tokenizer.py",
+                           "model.safetensors",
+                           "model.safetensors.index.json",
+                           "trainer_state.json",
+                           "README.md",
+                           "additional_chat_templates/rag.jinja",
+                           "additional_chat_templates/notes.txt"})
     write_text(from / name, name);
   const std::string config =
       R"({"auto_map": {"AutoModel": "someone/x--modeling_x.Model", "AutoConfig": [null, "gone.C"]}})";
@@ -82,8 +96,8 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   copy_tokenizer_files(from, to);
   EXPECT_THAT(list_tree(to),
               testing::ElementsAre("additional_chat_templates/rag.jinja", "chat_template.jinja", "merges.txt",
-                                   "qwen.tiktoken", "special_tokens_map.json", "tokenization_x.py", "tokenizer.json",
-                                   "tokenizer.model", "tokenizer_config.json", "vocab.json"));
+                                   "qwen.tiktoken", "special_tokens_map.json", "tiktoken.model", "tokenization_x.py",
+                                   "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json"));
   copy_model_files(from, both);
   copy_model_files(from, both);  // copies the files onto themselves
   EXPECT_EQ(list_tree(both).size(), list_tree(to).size() + 7);
@@ -95,6 +109,23 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   EXPECT_FALSE(fs::exists(both / "make_tokenizer.py"));
   copy_model_files(both, both);
   EXPECT_EQ(read_text(both / "config.json"), config);
+}
+
+// Only a computation in 8 bits needs the scales of activations, and of cached keys and values.
+TEST(Repository, LeavesOutScalesOfActivations) {
+  TempFolder folder;
+  NamedShapes tensors{{"l.mlp.weight", {DType::kF32, {1}}}};
+  for (const char* scale : {"self_attn.q_scale", "self_attn.k_scale", "self_attn.v_scale", "k_proj.output_scale",
+                            "self_attn.kv_scale", "q_proj.input_scale"})
+    tensors.emplace_back(std::string("l.") + scale, Shape{DType::kF32, {1}});
+  SafetensorsWriter writer(folder / "model.safetensors", tensors);
+  for (const auto& [name, shape] : tensors) writer.write(name, std::vector<std::byte>(4));
+  writer.finish();
+  write_text(folder / "config.json",
+             R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 16}})");
+  EXPECT_THAT(ModelRepository::open(folder.path()).names(), testing::ElementsAre("l.mlp.weight"));
+  write_text(folder / "config.json", "{}");
+  EXPECT_EQ(ModelRepository::open(folder.path()).names().size(), 7u) << "not a quantised model";
 }
 
 // The search for imports must not recurse once per character of a line.

@@ -380,6 +380,19 @@ nlohmann::json tokenizer_of_pieces(bool puts_space_first) {
             {"merges", pairs}}}};
 }
 
+// Gemma 3's models without images have a token for images, but no row for it.
+TEST(GgufExport, ATokenWithoutARowIsLeftOut) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  nlohmann::json tokenizer = read_json_file(model / "tokenizer.json");
+  const int64_t rows = read_json_file(model / "config.json")["vocab_size"];
+  tokenizer["added_tokens"].push_back({{"id", rows}, {"content", "<image_soft_token>"}, {"special", true}});
+  write_json_file(model / "tokenizer.json", tokenizer);
+  run(gguf_recipe(model, folder / "out", {"f16"}));
+  const OpenedFile got(folder / "out/out-F16.gguf");
+  EXPECT_EQ(got.header.values.at("tokenizer.ggml.tokens").size(), static_cast<size_t>(rows));
+}
+
 // If there is no tokenizer.model, the scores are made from the merges of tokenizer.json.
 TEST(GgufExport, PiecesOfATokenizerJson) {
   const TempFolder folder;

@@ -321,6 +321,23 @@ TEST(ExportFiles, ShardsHaveAnIndex) {
   EXPECT_EQ(read_text(folder / "joined/model.safetensors"), read_text(folder / "whole/model.safetensors"));
 }
 
+// Qwen 3.5 states the dtype only in text_config.
+TEST(ExportFiles, DtypeOfTheTextModelOnly) {
+  const TempFolder folder;
+  copy_model(folder / "model", "gemma3_wrapped");
+  Json config = read_json(folder / "model/config.json");
+  config.erase("dtype");
+  write_text(folder / "model/config.json", config.dump());
+  Recipe recipe = export_recipe(folder / "model", folder / "out");
+  recipe.export_dtype = "float16";
+  run_export(Request(recipe, Command::kExport));
+  const Json written = read_json(folder / "out/config.json");
+  EXPECT_EQ(written["text_config"]["dtype"], "float16");
+  EXPECT_EQ(written["vision_config"]["dtype"], "float16");
+  EXPECT_FALSE(written.contains("torch_dtype") || written.contains("dtype"));
+  EXPECT_EQ(make_model(written, "config.json").config.dtype, DType::kF16);
+}
+
 TEST(ExportFiles, DtypeChangesWeightsAndConfig) {
   const TempFolder folder;
   Recipe recipe = merge_recipe("llama", folder / "bf16");

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "bitsandbytes_models.h"
 #include "checkpoint/model_writer.h"
 #include "model_copies.h"
 #include "resolve_run.h"
@@ -122,6 +123,18 @@ TEST_F(BaseDigest, OfExpertsApartIn8BitFloatsHasTheirFactors) {
   change_byte(folder / "fp8/model.safetensors", "model.language_model.layers.0.mlp.experts.3.up_proj.weight_scale_inv");
   EXPECT_EQ(identity()["weights"], wanted["weights"]);
   EXPECT_NE(identity()["weights_parts"], wanted["weights_parts"]);
+}
+
+TEST_F(BaseDigest, OfExpertsOfBitsandbytesHasTheirScales) {
+  write_in_nf4(reference_model("qwen3_moe"), folder / "nf4", folder / "values");
+  recipe.model_name_or_path = (folder / "nf4").string();
+  const nlohmann::json wanted = identity();
+  for (const char* part : {".absmax", ".nested_absmax"}) {
+    const nlohmann::json last = identity();
+    change_byte(folder / "nf4/model.safetensors", std::string("model.layers.0.mlp.experts.3.up_proj.weight") + part);
+    EXPECT_EQ(identity()["weights"], wanted["weights"]) << part;
+    EXPECT_NE(identity()["weights_parts"], last["weights_parts"]) << part;
+  }
 }
 
 TEST_F(BaseDigest, OfAReferenceModelInFewBitsHasAllItsTensors) {

@@ -131,12 +131,13 @@ TEST_F(HubCommands, DownloadShowsItsProgress) {
 }
 
 TEST_F(HubCommands, PlanAndDataFetchNoWeights) {
+  for (const char* name : {"README.md", "LICENSE"}) hub.put("models/org/llama/" + std::string(name), name);
   const Outcome plan =
       run({"plan", "model_name_or_path=org/llama", "cutoff_len=64", "per_device_train_batch_size=1", "--shards"});
   EXPECT_EQ(plan.code, 0) << plan.err;
   const Outcome data = run({"data", "model_name_or_path=org/llama", "dataset=org/rows", "data_cache=off"});
   EXPECT_EQ(data.code, 0) << data.err;
-  EXPECT_THAT(fetched(), testing::Contains("config.json"));
+  for (const char* name : {"config.json", "README.md", "LICENSE"}) EXPECT_THAT(fetched(), testing::Contains(name));
   EXPECT_THAT(fetched(), testing::Contains("train.jsonl"));
   EXPECT_THAT(fetched(), Not(testing::Contains(HasSubstr("safetensors"))));
 }
@@ -181,10 +182,14 @@ TEST_F(HubCommands, TokenizersAndTemplatesOfTheHub) {
 
 TEST_F(HubCommands, ARecipeIsFetchedForAMachineWithoutANetwork) {
   write_text(folder / "tune.yaml", "model_name_or_path: org/llama\ndataset: org/rows\noutput_dir: out\n");
+  hub.put("models/org/llama/README.md", "A model.");
   const Outcome outcome = run({"download", "tune.yaml"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("models--org--llama/snapshots/"), HasSubstr("train.jsonl\n")));
   hub.stop();
+  // A copy that was fetched without the model card can be used, too.
+  for (const auto& commit : fs::directory_iterator(hub.cache() / "models--org--llama/snapshots"))
+    EXPECT_TRUE(fs::remove(commit.path() / "README.md"));
   const Environment off("HF_HUB_OFFLINE", "1");
   const Outcome data = run({"data", "tune.yaml", "data_cache=off"});
   EXPECT_EQ(data.code, 0) << data.err;

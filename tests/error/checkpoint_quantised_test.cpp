@@ -97,6 +97,17 @@ TEST_F(QuantisedCheckpoint, OtherForms) {
   EXPECT_THAT(map, AllOf(HasSubstr("quant_map"), HasSubstr("other maps are not supported")));
 }
 
+TEST_F(QuantisedCheckpoint, ExpertsThatOnlyUnslothReads) {
+  TempFolder folder;
+  const std::string name = "model.layers.0.mlp.experts.gate_up_projs.0.weight.quant_state.bitsandbytes__nf4";
+  ModelWriter writer(folder.path(), {{name, {DType::kU8, {1}}}}, 1 << 20);
+  writer.write(name, std::vector<std::byte>(1));
+  writer.finish();
+  write_text(folder / "config.json", read_text(source_folder() / "tests/reference/models/gpt_oss/config.json"));
+  EXPECT_THAT(user_error([&] { ModelRepository::open(folder.path()); }),
+              AllOf(HasSubstr("gate_up_projs.0.weight' is one of GPT-OSS's experts"), HasSubstr("openai/gpt-oss-20b")));
+}
+
 TEST_F(QuantisedCheckpoint, CodesInTilesOfAGpu) {
   const std::string format = "model.layers.1.mlp.up_proj.weight_format";
   auto tiled = [](Shape&, Bytes& bytes) {

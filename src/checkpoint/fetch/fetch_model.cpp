@@ -165,6 +165,8 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
     return snapshot.folder();
   }
   snapshot.fetch(names_where(snapshot, is_model_file));
+  // An export to GGUF looks for the licence in these files. Everything else works without them.
+  if (snapshot.online()) snapshot.fetch(names_where(snapshot, is_licence_file));
   snapshot.fetch(files_where(snapshot, [](const std::string& path) {
     return path.starts_with(std::string(kChatTemplates) + "/") && path.ends_with(".jinja");
   }));

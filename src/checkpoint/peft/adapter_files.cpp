@@ -15,7 +15,9 @@
 #include "base/error.h"
 #include "base/files/json_file.h"
 #include "base/files/output_file.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/saved/result_folder.h"
+#include "checkpoint/torch/torch_file.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -26,6 +28,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr std::string_view kModulePrefix = "base_model.model.";
 const char* const kConfigFile = "adapter_config.json";
 const char* const kWeightsFile = "adapter_model.safetensors";
+const char* const kOlderWeightsFile = "adapter_model.bin";
 
 std::string_view suffix(AdapterPart part) {
   switch (part) {
@@ -142,8 +145,32 @@ void check_initialisation(AdapterFields& reader) {
     reader.refuse_feature("init_lora_weights");
 }
 
+// Divides a parameter's name: "q_proj.lora_A.weight" gives "q_proj" and kLoraA.
+std::pair<std::string_view, AdapterPart> module_and_part(std::string_view name) {
+  for (const AdapterPart part : {AdapterPart::kLoraA, AdapterPart::kLoraB, AdapterPart::kMagnitude})
+    if (name.ends_with(suffix(part))) return {name.substr(0, name.size() - suffix(part).size()), part};
+  return {name, AdapterPart::kSaved};
+}
+
+// Returns the name that a module had in Transformers before 4.52; "" if the name has not changed.
+std::string older_name(std::string_view module) {
+  constexpr std::string_view kNow = "model.language_model.";
+  if (module.starts_with(kNow)) return "language_model.model." + std::string(module.substr(kNow.size()));
+  return module.starts_with("lm_head") ? "language_model." + std::string(module) : "";
+}
+
+// If the vocabulary was resized, PEFT stores embedding and head without naming them in modules_to_save. Adds them.
+void add_unlisted_tables(const TensorFile& file, std::vector<std::string>& modules_to_save) {
+  for (const char* table : {"embed_tokens", "lm_head"})
+    for (const TensorEntry& entry : file.entries()) {
+      const bool listed = std::ranges::any_of(
+          modules_to_save, [&](const std::string& module) { return saved_with(entry.name, module); });
+      if (!listed && entry.name.ends_with(fmt::format(".{}.weight", table))) modules_to_save.push_back(table);
+    }
+}
+
 // Sorts an adapter's tensors by module and part. Throws UserError on an unknown key.
-std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const AdapterConfig& config) {
+std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterConfig& config) {
   std::vector<AdapterTensor> tensors;
   for (const TensorEntry& entry : file.entries()) {
     std::string_view name = entry.name;
@@ -154,18 +181,13 @@ std::vector<AdapterTensor> name_tensors(const SafetensorsFile& file, const Adapt
     if (!name.starts_with(kModulePrefix)) refuse("does not start with 'base_model.model.'");
     name.remove_prefix(kModulePrefix.size());
     if (!is_float(entry.shape.dtype)) refuse("is not a float tensor");
-    AdapterPart part = AdapterPart::kSaved;
-    for (AdapterPart p : {AdapterPart::kLoraA, AdapterPart::kLoraB, AdapterPart::kMagnitude}) {
-      if (!name.ends_with(suffix(p))) continue;
-      part = p;
-      name.remove_suffix(suffix(p).size());
-    }
+    const auto [module, part] = module_and_part(name);
     if (part == AdapterPart::kSaved) {
       const bool listed = std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(),
-                                      [&](const std::string& module) { return saved_with(name, module); });
+                                      [&](const std::string& saved) { return saved_with(name, saved); });
       if (!listed) refuse("is neither a LoRA weight nor part of modules_to_save");
     }
-    tensors.push_back({std::string(name), part, &entry});
+    tensors.push_back({std::string(module), part, &entry});
   }
   std::sort(tensors.begin(), tensors.end(), [](const AdapterTensor& a, const AdapterTensor& b) {
     return std::pair(std::string_view(a.module), a.part) < std::pair(std::string_view(b.module), b.part);
@@ -242,7 +264,14 @@ const TensorEntry* AdapterFolder::find(std::string_view module, AdapterPart part
                                       [](const AdapterTensor& tensor, const auto& wanted) {
                                         return std::pair(std::string_view(tensor.module), tensor.part) < wanted;
                                       });
-  return found == tensors.end() || found->module != module || found->part != part ? nullptr : found->entry;
+  if (found != tensors.end() && found->module == module && found->part == part) return found->entry;
+  const std::string older = older_name(module);
+  return older.empty() ? nullptr : find(older, part);
+}
+
+const TensorEntry* AdapterFolder::find(std::string_view parameter) const {
+  const auto [module, part] = module_and_part(parameter);
+  return find(module, part);
 }
 
 AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support) {
@@ -301,14 +330,16 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   return config;
 }
 
+TensorFile open_adapter_weights(const fs::path& folder) {
+  const fs::path older = folder / kOlderWeightsFile;
+  if (!fs::exists(folder / kWeightsFile) && fs::exists(older)) return TorchFile::open(older);
+  return SafetensorsFile::open(folder / kWeightsFile);
+}
+
 AdapterFolder read_adapter(const fs::path& folder, AdapterSupport support) {
   AdapterConfig config = read_adapter_config(folder, support);
-  if (!fs::exists(folder / kWeightsFile) && fs::exists(folder / "adapter_model.bin"))
-    throw UserError(
-        "{} has adapter_model.bin, which Fettle does not read; load the adapter with PEFT and save it again, "
-        "which writes {}",
-        folder.string(), kWeightsFile);
-  SafetensorsFile file = SafetensorsFile::open(folder / kWeightsFile);
+  TensorFile file = open_adapter_weights(folder);
+  if (support.modules_to_save) add_unlisted_tables(file, config.modules_to_save);
   std::vector<AdapterTensor> tensors = name_tensors(file, config);
   AdapterFolder adapter{std::move(config), std::move(file), std::move(tensors)};
   bool lora = false;

@@ -3,7 +3,9 @@
 // Keys are base_model.model.<module path>.lora_A.weight [r, in] and .lora_B.weight [out, r] (also for a Conv1D base).
 // DoRA adds .lora_magnitude_vector [out]. A parameter of E experts has lora_A [E * r, in] and lora_B [out, r * E] under
 // <module>; if a module has two such parameters, the LoRA weights of the first one are under <module>.base_layer. The
-// parameters of modules_to_save have their own names after "base_model.model.".
+// parameters of modules_to_save have their own names after "base_model.model.". Adapters are also read from
+// adapter_model.bin, which older versions of PEFT write, and with the names of Transformers before 4.52: there, the
+// text model of a model with images is "language_model.model" instead of "model.language_model".
 #pragma once
 
 #include <filesystem>
@@ -65,13 +67,13 @@ struct AdapterTensor {
 // An adapter on disk. Move-only.
 struct AdapterFolder {
   AdapterConfig config;
-  SafetensorsFile file;                // owns the bytes
+  TensorFile file;                     // owns the bytes
   std::vector<AdapterTensor> tensors;  // sorted by module, then part
 
-  // Returns nullptr when there is no such tensor.
+  // Both functions return nullptr when there is no such tensor.
   const TensorEntry* find(std::string_view module, AdapterPart part) const;
   // Finds a tensor by the parameter's name: "model.layers.0.self_attn.q_proj.lora_A.weight".
-  const TensorEntry* find(std::string_view parameter) const { return file.find(adapter_key(parameter)); }
+  const TensorEntry* find(std::string_view parameter) const;
 };
 
 // The PEFT features that the caller supports in addition to plain LoRA. Other features are refused by name.
@@ -84,6 +86,8 @@ struct AdapterSupport {
 // Reads adapter_config.json. Throws UserError, which names file and field, when a field changes results but is not in
 // AdapterConfig (bias, another PEFT method, PiSSA, ...) or not in `support`. Such fields are never ignored.
 AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSupport support = {});
+// Opens adapter_model.safetensors, or else adapter_model.bin. Throws UserError like the readers of both formats.
+TensorFile open_adapter_weights(const std::filesystem::path& folder);
 // Reads the config and the tensors. Also checks the tensors: known keys, float dtypes, both A and B for each module,
 // ranks equal to the config's, and magnitudes if and only if use_dora is set.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});

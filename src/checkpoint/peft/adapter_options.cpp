@@ -1,6 +1,7 @@
 #include "checkpoint/peft/adapter_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "base/error.h"
@@ -62,6 +63,21 @@ size_t count_carried(const AdapterFolder& adapter, const Model& model) {
   return count;
 }
 
+// Throws UserError when the adapter has LoRA weights for each expert.
+void refuse_single_experts(const AdapterFolder& adapter) {
+  constexpr std::string_view kExperts = ".experts.";
+  for (const AdapterTensor& tensor : adapter.tensors) {
+    const size_t at = tensor.module.find(kExperts);
+    if (at == std::string::npos || std::isdigit(static_cast<unsigned char>(tensor.module[at + kExperts.size()])) == 0)
+      continue;
+    throw UserError(
+        "{}: '{}' has LoRA weights of its own, as PEFT wrote them under Transformers 4, but Fettle reads one pair of "
+        "tensors for all experts of a layer; load the adapter with PEFT under Transformers 5, which joins the pairs, "
+        "and save it again",
+        adapter.file.path().string(), tensor.module);
+  }
+}
+
 }  // namespace
 
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
@@ -83,6 +99,7 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       return of_peft &&
              std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
     });
+  refuse_single_experts(adapter);
   size_t known = 0;
   bool whole = true;  // every module with LoRA weights has them on all its layers
   std::set<int64_t> layers_with;
@@ -151,23 +168,22 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
       for (int64_t layer = 0; layer < param.layer_count(); ++layer)
         known += adapter.find(param.stored_name(layer)) != nullptr ? 1 : 0;
   }
-  std::set<std::string> saved;
+  std::set<const TensorEntry*> saved;
   for (const Param& param : saved_params(model, options))
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
-      saved.insert(name);
       const TensorEntry* found = adapter.find(name);
       if (found == nullptr && saves_tied_head(model, options)) check_tied(adapter, model);
       if (found == nullptr)
         throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
       check_rows(param, *found, file);
+      saved.insert(found);
     }
   if (saves_tied_head(model, options)) {
     check_tied(adapter, model);
-    saved.insert(tied_head(model));
+    saved.insert(adapter.find(tied_head(model)));
   }
-  for (const AdapterTensor& tensor : adapter.tensors)
-    known += tensor.part == AdapterPart::kSaved && saved.contains(tensor.module) ? 1 : 0;
+  known += saved.size();
   if (!model.family->carried.empty()) known += count_carried(adapter, model);
   if (known != adapter.tensors.size())
     throw UserError(

@@ -1,5 +1,6 @@
 #include "checkpoint/quantised/bitsandbytes.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -48,13 +49,15 @@ nlohmann::json state_of(const StoredTensor& stored, const std::string& name) {
 // Throws UserError unless the tensor `name` is missing or has the value 0 (row-major). The values 1 to 3 mean tiled
 // orders, each for one kind of GPU. The first versions of bitsandbytes wrote no such tensor; their weights are
 // row-major.
-void check_row_major(const FindTensor& find, const std::string& name) {
+// Adds the tensor to `names`.
+void check_row_major(const FindTensor& find, const std::string& name, std::set<std::string>& names) {
   StoredTensor stored;
   try {
     stored = find(name);
   } catch (const UserError&) {
     return;
   }
+  names.insert(stored.entry->name);
   check_dtype_and_elements(stored, name, DType::kU8, 1);
   if (const auto format = static_cast<int>(stored.file->read(*stored.entry).data()[0]); format != 0)
     throw UserError(
@@ -62,16 +65,34 @@ void check_row_major(const FindTensor& find, const std::string& name) {
         stored.file->path().string(), name, format);
 }
 
+std::string state_name_of(const std::string& name, const Quantisation& format) {
+  return name + ".quant_state.bitsandbytes__" + (format.type == Quantisation::Type::kNf4 ? "nf4" : "fp4");
+}
+
 }  // namespace
 
-StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Param& param,
+Dims dims_of_quantised(const FindTensor& find, const std::string& name, const Quantisation& format) {
+  if (!format.four_bits()) return find(name).entry->shape.dims;
+  const std::string state_name = state_name_of(name, format);
+  const StoredTensor stored = find(state_name);
+  const nlohmann::json dims = state_of(stored, state_name).value("shape", nlohmann::json());
+  const bool counts = dims.is_array() && !dims.empty() && std::ranges::all_of(dims, [](const nlohmann::json& dim) {
+                        return dim.is_number_unsigned() && dim > 0 && dim < int64_t{1} << 31;
+                      });
+  if (!counts || dims.size() > 4)
+    throw UserError("{}: '{}' has the shape {}, wanted a list of the weight's dims", stored.file->path().string(),
+                    state_name, dims.dump());
+  return dims.get<Dims>();
+}
+
+StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Dims& dims,
                                const Quantisation& format) {
   StoredQuantised out;
   auto get = [&](const std::string& tensor) {
-    out.names.insert(tensor);
-    return find(tensor);
+    const StoredTensor stored = find(tensor);
+    out.names.insert(stored.entry->name);
+    return stored;
   };
-  const Dims dims = param.stored_dims();
   const int64_t elements = product(dims);
   out.codes = get(name);
   if (!format.four_bits()) {
@@ -79,8 +100,7 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
     const std::string module = module_of(name);
     out.absmax = get(module + ".SCB");
     check_dtype_and_elements(out.absmax, module + ".SCB", DType::kF32, elements / dims.back());
-    out.names.insert(module + ".weight_format");
-    check_row_major(find, module + ".weight_format");
+    check_row_major(find, module + ".weight_format", out.names);
     return out;
   }
   const int64_t blocks = blocks_of(elements, kBlock);
@@ -89,7 +109,7 @@ StoredQuantised find_quantised(const FindTensor& find, const std::string& name, 
   check_dtype_and_elements(out.absmax, name + ".absmax", format.nested ? DType::kU8 : DType::kF32, blocks);
   check_map(get(name + ".quant_map"), name + ".quant_map", values_of(format.type));
   const std::string type = format.type == Quantisation::Type::kNf4 ? "nf4" : "fp4";
-  const std::string state_name = name + ".quant_state.bitsandbytes__" + type;
+  const std::string state_name = state_name_of(name, format);
   const StoredTensor stored_state = get(state_name);
   const nlohmann::json state = state_of(stored_state, state_name);
   auto expect = [&](const char* key, const nlohmann::json& wanted) {

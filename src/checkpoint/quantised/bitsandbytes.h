@@ -17,12 +17,16 @@ struct StoredQuantised {
   StoredTensor codes, absmax;
   StoredTensor nested_absmax{};  // null pointers unless nested
   float nested_offset = 0;
-  std::set<std::string> names;  // names of all tensors of the weight
+  std::set<std::string> names;  // names of all tensors of the weight, as in the files
 };
 
-// Finds the tensors of the weight `name`, whose dims are param.stored_dims(). Throws UserError when a tensor is
-// missing, or when its dtype, shape, block size or quant_map does not agree with `format`.
-StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Param& param,
+// Finds the tensors of the weight `name` with these dims. Throws UserError when a tensor is missing, or when its dtype,
+// shape, block size or quant_map does not agree with `format`.
+StoredQuantised find_quantised(const FindTensor& find, const std::string& name, const Dims& dims,
                                const Quantisation& format);
+
+// Returns the dims of the weight `name` as the checkpoint states them. Throws UserError when a tensor is missing, or
+// when the settings have no shape.
+Dims dims_of_quantised(const FindTensor& find, const std::string& name, const Quantisation& format);
 
 }  // namespace fettle

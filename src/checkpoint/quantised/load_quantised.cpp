@@ -192,7 +192,8 @@ std::vector<DeviceBuffer> load_stored(const Client& client, const QuantisedWeigh
   std::vector<std::vector<LayerTensor>> tensors(weight.parts.size());
   std::vector<float> offsets;
   for (int64_t layer = 0; layer < weight.base.layer_count(); ++layer) {
-    const StoredQuantised stored = find_quantised(find, weight.base.stored_name(layer), weight.base, weight.format);
+    const StoredQuantised stored =
+        find_quantised(find, weight.base.stored_name(layer), weight.base.stored_dims(), weight.format);
     const StoredTensor* parts[] = {&stored.codes, &stored.absmax, &stored.nested_absmax};
     for (size_t i = 0; i < weight.parts.size() && i < 3; ++i) {
       TensorEntry entry = *parts[i]->entry;

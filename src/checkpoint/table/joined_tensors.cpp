@@ -59,6 +59,15 @@ std::string config_file(const std::filesystem::path& folder) {
 
 }  // namespace
 
+void leave_out_activation_scales(TensorTable& table, const Json& config) {
+  if (!config.contains("quantization_config") && !text_level(config).contains("quantization_config")) return;
+  table.erase_if([](std::string_view name) {
+    return std::ranges::any_of(std::array{".activation_scale", ".input_scale", ".output_scale", ".q_scale", ".k_scale",
+                                          ".v_scale", ".kv_scale"},
+                               [&](std::string_view end) { return name.ends_with(end); });
+  });
+}
+
 void join_mxfp4(TensorTable& table, const Json& config) {
   const std::string blocks_end = "_blocks", scales_end = "_scales";
   const DType dtype = stated_dtype(config);
@@ -91,17 +100,14 @@ void join_float8(TensorTable& table, const Json& config, const std::filesystem::
   if (!storage) storage = stored_float8(text_level(config), file);
   if (!storage) return;
   const DType dtype = stated_dtype(config);
-  // Leaves out the scales of activations. Only a computation in 8 bits needs them.
-  table.erase_if([](std::string_view name) {
-    return std::ranges::any_of(std::array{".activation_scale", ".input_scale", ".k_scale", ".v_scale"},
-                               [&](std::string_view end) { return name.ends_with(end); });
-  });
   std::vector<std::string> names;
   for (const auto& [name, place] : table.places())
     if (table.at(place).entry->shape.dtype == DType::kF8E4M3FN) names.push_back(name);
   for (const std::string& name : names) {
     const TensorTable::Place place = table.places().at(name);
-    const TensorTable::Place* factors_place = table.find(name + storage->factors);
+    std::string factors_name = name + storage->factors;
+    const TensorTable::Place* factors_place = table.find(factors_name);
+    if (factors_place == nullptr) factors_place = table.find(factors_name = name + "_scale");
     const auto [codes_file, codes] = table.at(place);
     if (factors_place == nullptr)
       throw UserError("{}: '{}' is in 8-bit floats, but '{}' is missing; download the model again",
@@ -130,7 +136,7 @@ void join_float8(TensorTable& table, const Json& config, const std::filesystem::
     TensorEntry entry = *codes;
     entry.shape.dtype = dtype;
     entry.float8 = std::make_shared<const Float8Parts>(std::move(parts));
-    table.erase(name + storage->factors);
+    table.erase(factors_name);
     table.put(place, std::move(entry));
   }
 }

@@ -16,12 +16,19 @@ namespace fettle {
 // replace the last rows of the model's own tensors and extend these tensors.
 inline constexpr const char* kNewRows = "new_token_rows.safetensors";
 
+// If the config states a quantised form, removes the scales of activations and of cached keys and values. Only a
+// computation in 8 bits needs them.
+void leave_out_activation_scales(TensorTable& table, const nlohmann::json& config);
 // Joins "<name>_blocks" and "<name>_scales" in MXFP4 as <name>. Leaves other tensors with such names unchanged.
 void join_mxfp4(TensorTable& table, const nlohmann::json& config);
 // Joins weights in 8-bit floats and their factors (Float8Storage), under the weight's name, if the config states such a
-// storage. Removes the scales of activations. Throws UserError when a weight has no factors, or factors of a wrong
+// storage. Throws UserError when a weight has no factors, or factors of a wrong
 // shape or dtype.
 void join_float8(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
+// Joins weights that bitsandbytes stores in 4 or 8 bits (quantised/bitsandbytes.h), under the weight's name, if no
+// program keeps their codes: experts, routers, and weights outside of the text model. The linear layers of the text
+// model stay as they are. Throws UserError like find_quantised().
+void join_bitsandbytes(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
 // Joins integers with their scales and zeros (GroupStorage) as <module>.weight, if the config states such a storage.
 // Throws UserError like find_groups(), and when <module>.weight exists, too.
 void join_groups(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);

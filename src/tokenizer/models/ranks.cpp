@@ -20,6 +20,12 @@ constexpr std::string_view kLlama4Pattern =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr std::string_view kKimiPattern =
+    R"([\p{Han}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 struct RankFile {
   Vocabulary vocabulary;       // tokens are written in the byte alphabet
   std::vector<int64_t> ranks;  // the rank of each id; -1 for an id without a token
@@ -27,6 +33,7 @@ struct RankFile {
   std::vector<std::string> special_tokens;  // the ids of these tokens start at `first_special`
   int64_t first_special = 0;
   bool composes = false;  // texts are normalized to NFC
+  bool adds_bos = true;   // unless tokenizer_config.json says otherwise; no effect without a bos token
 };
 
 void add_rank(RankFile& file, const std::string& bytes, int64_t rank, int64_t id, const std::string& origin) {
@@ -152,17 +159,28 @@ std::vector<std::string> qwen_tokens() {
   return tokens;
 }
 
+constexpr int64_t kKimiRanks = 163584;
+
+// tokenizer_config.json has the names of the tokens that Kimi's models use.
+std::vector<std::string> kimi_tokens() {
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 256; ++i) tokens.push_back(fmt::format("<|reserved_token_{}|>", kKimiRanks + i));
+  return tokens;
+}
+
 // Settings that are missing in widely used files, because the models' own programs contain them.
 struct KnownFile {
   std::string_view name;
   int64_t ranks;
   std::string_view pattern;
   bool composes;  // texts are normalized to NFC
+  bool adds_bos;
   std::vector<std::string> (*special_tokens)();
 };
-constexpr KnownFile kKnownFiles[] = {{"Llama 3", 128000, kLlama3Pattern, false, llama3_tokens},
-                                     {"Qwen", 151643, kQwenPattern, true, qwen_tokens},
-                                     {"Llama 4", 200000, kLlama4Pattern, false, llama4_tokens}};
+constexpr KnownFile kKnownFiles[] = {{"Llama 3", 128000, kLlama3Pattern, false, true, llama3_tokens},
+                                     {"Qwen", 151643, kQwenPattern, true, true, qwen_tokens},
+                                     {"Llama 4", 200000, kLlama4Pattern, false, true, llama4_tokens},
+                                     {"Kimi", kKimiRanks, kKimiPattern, false, false, kimi_tokens}};
 
 void add_known(RankFile& file, const TokenizerConfig& config, const std::string& origin) {
   file.first_special = file.vocabulary.size();
@@ -173,6 +191,7 @@ void add_known(RankFile& file, const TokenizerConfig& config, const std::string&
     if (known.ranks != file.vocabulary.size()) continue;
     if (file.pattern.empty()) file.pattern = known.pattern;
     file.composes = known.composes;
+    file.adds_bos = known.adds_bos;
     file.special_tokens = known.special_tokens();
     return;
   }
@@ -197,7 +216,7 @@ void name_tokens(const RankFile& file, TokenizerConfig& config) {
   name(config.pad_token, "<|finetune_right_pad|>");
   name(config.pad_token, "<|endoftext|>");
   name(config.pad_token, "<pad>");
-  if (!config.add_bos_token) config.add_bos_token = !config.bos_token.empty();
+  if (!config.add_bos_token) config.add_bos_token = file.adds_bos && !config.bos_token.empty();
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "base/files/json_file.h"
 #include "base/parallel.h"
 #include "checkpoint/load.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/saved/state.h"
 
 namespace fettle {
@@ -148,6 +148,10 @@ void add_parts(const TensorEntry& entry, std::vector<NamedTensor>& parts) {
     add_part(entry.mxfp4->blocks_file, entry.mxfp4->blocks);
     add_part(entry.mxfp4->scales_file, entry.mxfp4->scales);
   }
+  if (entry.bitsandbytes) {
+    add_part(entry.bitsandbytes->absmax_file, entry.bitsandbytes->absmax);
+    add_part(entry.bitsandbytes->nested_file, entry.bitsandbytes->nested_absmax);
+  }
   if (entry.float8) add_part(entry.float8->factors_file, entry.float8->factors);
   if (entry.groups) {
     add_part(entry.groups->scales_file, entry.groups->scales);
@@ -169,7 +173,7 @@ void add_adapter(ContentKey& key, const fs::path& folder) {
   const Json config = read_json_file(folder / "adapter_config.json");
   for (const char* field : {"r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern"})
     key.add(config.value(field, Json()).dump());
-  const SafetensorsFile file = SafetensorsFile::open(folder / "adapter_model.safetensors");
+  const TensorFile file = open_adapter_weights(folder);
   std::vector<NamedTensor> tensors;
   for (const TensorEntry& entry : file.entries()) tensors.push_back({entry.name, {&file, &entry}});
   std::ranges::sort(tensors, {}, &NamedTensor::name);

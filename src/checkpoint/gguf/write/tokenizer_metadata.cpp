@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/json_file.h"
 #include "base/files/mapped_file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
@@ -72,19 +73,25 @@ void add_token(TokenLists& tokens, int64_t id, const std::string& content, bool 
              kScoreOfAdded, file);
 }
 
-// Adds the added tokens of tokenizer.json (`tokenizer`, may be null) and of tokenizer_config.json.
+// Adds the added tokens of tokenizer.json (`tokenizer`, may be null) and of tokenizer_config.json. Leaves out tokens
+// for which the model has no row, such as Gemma 3's token for images in its models without images.
 void add_added_tokens(const Json& tokenizer, const TokenizerConfig& config, const fs::path& folder,
                       TokenLists& tokens) {
   std::set<int64_t> done;
+  const auto beyond = [&](int64_t id) { return id >= static_cast<int64_t>(tokens.text.size()); };
   if (tokenizer.is_object() && tokenizer.contains("added_tokens"))
     for (const Json& token : tokenizer["added_tokens"]) {
       const auto id = token.value("id", int64_t{-1});
-      add_token(tokens, id, token.value("content", ""), token.value("special", false), folder / "tokenizer.json");
+      const std::string content = token.value("content", "");
+      if (beyond(id))
+        warn("{}: the token '{}' has the id {}, but the model has only {} tokens; the GGUF file is without this token",
+             (folder / "tokenizer.json").string(), content, id, tokens.text.size());
+      else
+        add_token(tokens, id, content, token.value("special", false), folder / "tokenizer.json");
       done.insert(id);
     }
   for (const AddedToken& token : config.added_tokens) {
-    const bool beyond = token.id >= static_cast<int64_t>(tokens.text.size());
-    if (!done.contains(token.id) && !beyond)
+    if (!done.contains(token.id) && !beyond(token.id))
       add_token(tokens, token.id, token.content, token.special, folder / "tokenizer_config.json");
   }
 }

@@ -1,0 +1,112 @@
+// Tests adapters in the forms that older versions of PEFT and Transformers wrote.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/peft/adapter_merge.h"
+#include "checkpoint/peft/adapter_options.h"
+#include "checkpoint/repository.h"
+#include "checkpoint/safetensors.h"
+#include "reference_models.h"
+#include "temp_folder.h"
+#include "torch_files.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using NamedArrays = std::vector<std::pair<std::string, HostArray>>;
+
+Model model_of(const std::string& name) {
+  return make_model(ModelRepository::open(reference_model(name)).config(), "config.json");
+}
+
+// Copies an adapter with other names of its tensors, and with further tensors.
+void copy_adapter(const fs::path& from, const fs::path& to, const std::function<std::string(std::string)>& rename,
+                  const NamedArrays& more = {}) {
+  fs::create_directories(to);
+  fs::copy_file(from / "adapter_config.json", to / "adapter_config.json");
+  const SafetensorsFile file = SafetensorsFile::open(from / "adapter_model.safetensors");
+  NamedArrays tensors;
+  for (const TensorEntry& entry : file.entries()) tensors.emplace_back(rename(entry.name), file.read(entry));
+  for (const auto& [name, array] : more) tensors.emplace_back(name, array.to(DType::kF32));
+  NamedShapes shapes;
+  for (const auto& [name, array] : tensors) shapes.emplace_back(name, array.shape());
+  SafetensorsWriter writer(to / "adapter_model.safetensors", shapes);
+  for (const auto& [name, array] : tensors) writer.write(name, {array.data(), static_cast<size_t>(array.bytes())});
+  writer.finish();
+}
+
+TEST(PeftForms, NamesOfTheTextModelBeforeTransformers452) {
+  for (const char* name : {"gemma3_wrapped", "mistral3"}) {
+    const TempFolder folder;
+    const Model model = model_of(name);
+    copy_adapter(reference_model(name) / "adapter_final", folder / "older", [](std::string key) {
+      const std::string now = "model.language_model.", then = "language_model.model.";
+      const size_t at = key.find(now);
+      EXPECT_NE(at, std::string::npos) << key;
+      return key.replace(at, now.size(), then);
+    });
+    const AdapterFolder now = open_adapter(reference_model(name) / "adapter_final"),
+                        older = open_adapter(folder / "older");
+    const LoraOptions wanted = adapter_options(now, model), got = adapter_options(older, model);
+    EXPECT_EQ(got.modules, wanted.modules);
+    for (const Param& param : lora_params(model, wanted))
+      for (int64_t i = 0; i < param.stored_count(); ++i) {
+        const TensorEntry *one = now.find(param.stored_name(i)), *other = older.find(param.stored_name(i));
+        ASSERT_TRUE(one != nullptr && other != nullptr) << param.stored_name(i);
+        EXPECT_EQ(one->shape, other->shape);
+      }
+  }
+}
+
+TEST(PeftForms, TablesThatNoListNames) {
+  const Model model = model_of("llama");
+  auto tables = [&](int64_t rows) {
+    NamedArrays out;
+    for (const char* table : {"model.embed_tokens", "lm_head"})
+      out.emplace_back("base_model.model." + std::string(table) + ".weight",
+                       HostArray::zeros({DType::kF32, {rows, model.config.hidden_size}}));
+    return out;
+  };
+  const auto same = [](std::string key) { return key; };
+  const TempFolder folder;
+  copy_adapter(reference_model("llama") / "adapter_final", folder / "fits", same, tables(model.config.vocab_size));
+  const LoraOptions options = adapter_options(open_adapter(folder / "fits"), model);
+  EXPECT_THAT(options.saved, testing::UnorderedElementsAre("embed_tokens", "lm_head"));
+  copy_adapter(reference_model("llama") / "adapter_final", folder / "more", same, tables(model.config.vocab_size + 2));
+  EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "more"), model); }),
+              AllOf(HasSubstr("trained with other tokens"), HasSubstr("add_tokens")));
+}
+
+TEST(PeftForms, LoraWeightsOfSingleExperts) {
+  const TempFolder folder;
+  const fs::path from = reference_model("mixtral") / "adapter_final";
+  const int64_t rank = open_adapter(from).config.r;
+  const std::string module = "base_model.model.model.layers.0.block_sparse_moe.experts.0.w1.";
+  NamedArrays pair;
+  pair.emplace_back(module + "lora_A.weight", HostArray::zeros({DType::kF32, {rank, 64}}));
+  pair.emplace_back(module + "lora_B.weight", HostArray::zeros({DType::kF32, {96, rank}}));
+  copy_adapter(
+      from, folder / "single", [](std::string key) { return key; }, pair);
+  EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "single"), model_of("mixtral")); }),
+              AllOf(HasSubstr("experts.0.w1' has LoRA weights of its own"), HasSubstr("Transformers 5")));
+}
+
+TEST(PeftForms, WeightsInPyTorchsFormat) {
+  const TempFolder folder;
+  write_text(folder / "adapter_config.json", R"({"peft_type":"LORA","r":2,"target_modules":["q"]})");
+  Pickle pickle;
+  pickle.dict().raw("(").text("base_model.model.q.lora_A.weight").tensor("0", 6, 0, {2, 3}, {3, 1});
+  pickle.text("base_model.model.q.lora_B.weight").tensor("1", 4, 0, {2, 2}, {2, 1}).raw("u");
+  write_text(folder / "adapter_model.bin", zip_of({{"f/data.pkl", pickle.stop()},
+                                                   {"f/data/0", floats({1, 2, 3, 4, 5, 6})},
+                                                   {"f/data/1", floats({7, 8, 9, 10})}}));
+  const AdapterFolder adapter = open_adapter(folder.path());
+  const HostArray b = adapter.file.read(*adapter.find("q", AdapterPart::kLoraB));
+  EXPECT_EQ(std::vector<float>(b.as<float>().begin(), b.as<float>().end()), (std::vector<float>{7, 8, 9, 10}));
+}
+
+}  // namespace
+}  // namespace fettle
