@@ -161,6 +161,23 @@ void read_tools(const BodyFields& fields, CompletionRequest& out) {
   out.tools_json.clear();
 }
 
+// Puts the texts of a content with several parts on lines of their own, as vLLM and llama.cpp do. Other contents stay.
+void join_texts(ordered_json& messages) {
+  if (!messages.is_array()) return;
+  for (ordered_json& message : messages) {
+    if (!message.is_object() || !message.contains("content") || !message["content"].is_array()) continue;
+    std::string text;
+    bool texts = true, first = true;
+    for (const ordered_json& part : message["content"]) {
+      const auto found = part.is_object() ? part.find("text") : part.end();
+      if (texts = part.is_object() && found != part.end() && found->is_string(); !texts) break;
+      text += (first ? "" : "\n") + found->get<std::string>();
+      first = false;
+    }
+    if (texts && !first) message["content"] = text;
+  }
+}
+
 }  // namespace
 
 std::string RequestError::json() const {
@@ -208,6 +225,7 @@ CompletionRequest read_chat_request(std::string_view body) {
   if (fields.find("messages") == nullptr) refuse("messages", "is missing; give an array of {{role, content}}");
   try {
     ordered_json row{{"messages", fields.all()["messages"]}};
+    join_texts(row["messages"]);
     if (const ordered_json* tools = fields.find("tools")) row["tools"] = *tools;
     Sample sample = read_turns(row, DataSource{.formatting = "openai"});
     out.messages = std::move(sample.messages);

@@ -140,7 +140,9 @@ class CompletionServer {
     http_.set_error_handler([](const httplib::Request& request, httplib::Response& response) {
       if (!response.body.empty()) return;
       const std::string text =
-          response.status == 404   ? fmt::format("{} {} is not known; see docs/serve.md", request.method, request.path)
+          response.status == 404 ? fmt::format("{} {} is not known; see docs/serve.md", request.method, request.path)
+          : response.status == 413 && is_form(request)
+              ? "a body of this size needs the header 'Content-Type: application/json'"
           : response.status == 413 ? fmt::format("the body is larger than {} bytes; send a shorter one", kLargestBody)
                                    : fmt::format("the request cannot be read (HTTP status {})", response.status);
       answer_error(response, RequestError(response.status, text));
@@ -187,6 +189,12 @@ class CompletionServer {
   static HttpLimits limits(const ServeOptions& options) {
     return {.threads = static_cast<size_t>(options.rows + options.max_waiting + kSlowClients),
             .largest_body = kLargestBody};
+  }
+
+  // Returns whether the body claims to be a web form, as curl's -d does by default. The library httplib takes only
+  // small forms.
+  static bool is_form(const httplib::Request& request) {
+    return request.get_header_value("Content-Type").starts_with("application/x-www-form-urlencoded");
   }
 
   static void check_form(const httplib::Request& request) {

@@ -55,6 +55,14 @@ TEST_F(HubFolder, FilesWithoutASplitAreForTraining) {
   EXPECT_EQ(chosen(), (Names{"a.jsonl.gz", "b.jsonl"}));
 }
 
+TEST_F(HubFolder, TheSameRowsInSeveralFormatsAreReadOnce) {
+  files({"a.csv", "a.parquet", "a.jsonl.gz", "b.jsonl", "b.jsonl.gz", "c.csv", "c/a.json"});
+  EXPECT_EQ(chosen(), (Names{"a.parquet", "b.jsonl", "c.csv", "c/a.json"}));
+  const TestFolder texts;
+  for (const char* name : {"notes.md", "notes.txt"}) texts.write(name, "a\n");
+  EXPECT_EQ(split_files(texts.path(), "", "").size(), 2);
+}
+
 TEST_F(HubFolder, TheOnlySplitIsUsedUnlessAnotherIsRequested) {
   files({"validation.jsonl"});
   EXPECT_EQ(chosen(), (Names{"validation.jsonl"}));

@@ -61,7 +61,7 @@ bool is_data_file(const std::filesystem::path& file);
 bool is_hidden(const std::filesystem::path& path);
 
 // Returns the data files of a folder with these files. A Markdown file counts only if all data files are texts: beside
-// files of rows in other formats, it probably describes them.
+// files of rows in other formats, it probably describes them. Of files that differ only in their ending, one counts.
 std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files);
 
 // Returns the lower-case ending that decides how the file is read, without .gz or .zst (".jsonl" for rows.JSONL.gz).
