@@ -65,6 +65,7 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
     check_meta(point.state, run);
     check_base(point.state, base);
     point.record = read_record(point.state);
+    report_micro_batches(point.state, run);
     report_kernels(point.state, run);
     report_remat(point.state, run);
     point.step = point.state.meta().at("step").get<int64_t>();
