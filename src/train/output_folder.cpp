@@ -162,7 +162,9 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
   int64_t free = free_bytes(folder);
   if (!resuming)
     for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
-  const int64_t present = resuming ? static_cast<int64_t>(there.size()) : 0;
+  // Later checkpoints do not count, because clear_output sets them aside.
+  const auto counts = [&](const CheckpointFolder& one) { return resuming && one.step <= done; };
+  const int64_t present = std::ranges::count_if(there, counts);
   const int64_t state = run.state_on_disk() && same_disk(folder, run.offload_dir) ? disk_layout(run).file_bytes : 0;
   const int64_t needed = disk_needed(run, base, length, done, present, several) + state;
   if (needed <= free) return;
@@ -189,9 +191,13 @@ void require_offload_dir(const Run& run, const Devices& devices, int processes_o
   require_free_bytes(folder, disk_layout(run, devices).file_bytes * processes_of_host, "offload_dir");
 }
 
-void clear_output(const Run& run, bool resuming) {
-  if (resuming || !run.output.overwrite) return;
+void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
   const fs::path folder = run.output.folder;
+  if (resumed_step)
+    for (const fs::path& aside : set_aside_after(folder, *resumed_step))
+      warn("this run goes back to step {}, so a later checkpoint is now called {}; delete it if you do not need it",
+           *resumed_step, aside.string());
+  if (resumed_step || !run.output.overwrite) return;
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
   for (const char* name : {kProgressLog, kReportFile}) fs::remove(folder / name, ignored);
