@@ -14,7 +14,9 @@ TrainingLoop::TrainingLoop(const LoopParts& parts)
       checkpoints_(
           parts.run, parts.repository, parts.batches.identity(), [] { return free_host_memory(); }, &parts.processes),
       profile_(parts.devices, parts.run.output, parts.state.step, parts.length.total_steps, parts.processes.rank()),
-      prefetcher_(parts.batches, own_lines(parts.devices, parts.run)) {}
+      prefetcher_(parts.batches, own_lines(parts.devices, parts.run)) {
+  checkpoints_.on_failure([this](const std::filesystem::path& folder) { with_.recorder.not_saved(folder); });
+}
 
 int TrainingLoop::run() {
   while (with_.state.step < with_.length.total_steps && !with_.recorder.ends_early())
