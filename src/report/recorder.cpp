@@ -27,6 +27,7 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   state.eval_steps = length.eval_every;
   state.save_steps = length.save_every;
   state.train_batch_size = run.rows_per_device;
+  record.evaluation_due = record.evaluation_due && length.evaluates_after(state.global_step);
   return record;
 }
 
@@ -177,6 +178,7 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
                                             .epoch = record_.trainer.epoch,
                                             .elapsed_seconds = progress_.elapsed_seconds(),
                                             .remaining_seconds = progress_.seconds_left()});
+  record_.evaluation_due = false;
   note_best();
   const bool saves = run_.best.save ? is_best() : length_.saves_after(step);
   if (!run_.best.used() || !saves) return;

@@ -34,6 +34,8 @@ class Recorder {
   void overflow(int64_t step, double loss_scale);
   // Records an evaluation after `step`. With BestSpec::used(), expects that the step is then saved as the recipe asks.
   void evaluation(const Evaluation& evaluation, int64_t step);
+  // Records that a signal ended the evaluation after the last step, so that a resumed run begins with it.
+  void evaluation_ended() { record_.evaluation_due = true; }
   // Records that this checkpoint could not be written, so that it is not the best one.
   void not_saved(const std::filesystem::path& checkpoint);
   // Sets the figures of eval_results.json, if the result has other weights than the last evaluation measured.

@@ -132,6 +132,7 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
           {"running_sums", to_json(record.sums)},
           {"started", to_json(record.started)},
+          {"evaluation_due", record.evaluation_due},
           {"identity", identity(run)},
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)},
@@ -256,6 +257,7 @@ RunRecord read_record(const StateReader& state) {
   try {
     RunRecord record{read_trainer_state(file), read_log_sums(state.meta().value("running_sums", Json::object()))};
     if (state.meta().contains("started")) record.started = read_local_time(state.meta()["started"]);
+    record.evaluation_due = state.meta().value("evaluation_due", false);
     return record;
   } catch (const UserError& error) {
     throw DamagedState("{}: {}; the checkpoint is damaged", checkpoint_of(state), error.what());
