@@ -1,10 +1,13 @@
 #include "base/interrupt.h"
 
+#include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
@@ -13,12 +16,25 @@
 namespace fettle {
 namespace {
 
+// Launchers often deliver one signal twice: to the process group and to each process. A signal that comes this soon
+// after the first one of its kind counts as the same signal.
+constexpr int64_t kSameSignalMs = 1000;
+
 volatile std::sig_atomic_t caught = 0;
+std::array<std::atomic<int64_t>, SIGTERM + 1> first_at = {};  // by signal: when it first came, in ms; 0: it has not
+static_assert(SIGINT <= SIGTERM && SIGHUP <= SIGTERM);
 std::atomic<int> scopes = 0;
 std::atomic<const char*> notice = nullptr;  // the text to print on a signal; null: none
 std::atomic<bool> on_terminal = false;
 std::atomic<bool> finishing = false;  // an InterruptNotice is alive, so the process still has work to finish
-static_assert(std::atomic<const char*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+static_assert(std::atomic<const char*>::is_always_lock_free && std::atomic<bool>::is_always_lock_free &&
+              std::atomic<int64_t>::is_always_lock_free);
+
+int64_t milliseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{1000} * now.tv_sec + now.tv_nsec / 1'000'000 + 1;  // never 0
+}
 
 void put(const char* text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
@@ -27,10 +43,20 @@ void put(const char* text) {
 // A signal handler, so it may only call functions that POSIX lists as async-signal-safe.
 void remember(int signal) {
   const int error = errno;
+  const int64_t now = milliseconds();
+  std::atomic<int64_t>& first = first_at[static_cast<size_t>(signal)];
+  if (first != 0) {
+    if (now - first >= kSameSignalMs) {
+      std::signal(signal, SIG_DFL);
+      std::raise(signal);  // ends the process when this handler returns
+    }
+    errno = error;
+    return;
+  }
+  first = now;
   caught = signal;
   // Ctrl-C and a hang-up also end the readers of our output; a run still has a checkpoint to save.
   if (signal == SIGHUP || finishing) std::signal(SIGPIPE, SIG_IGN);
-  std::signal(signal, SIG_DFL);
   if (const char* text = notice; text != nullptr) {
     if (on_terminal) put("\r\033[K");  // removes the progress line
     put(text);
@@ -41,24 +67,22 @@ void remember(int signal) {
 
 }  // namespace
 
-// Forgets an earlier signal if no outer scope is alive. An outer scope is alive if the previous handler of at least one
-// of the three signals is remember(). It is not enough to check one signal: remember() removes itself as the handler of
-// the signal that it records, and an ignored SIGHUP stays ignored.
 InterruptScope::InterruptScope() {
-  ++scopes;
+  if (++scopes == 1) {  // no outer scope is alive, so an earlier signal is forgotten
+    caught = 0;
+    for (std::atomic<int64_t>& time : first_at) time = 0;
+  }
   interrupt_before_ = std::signal(SIGINT, remember);
   terminate_before_ = std::signal(SIGTERM, remember);
   hang_up_before_ = std::signal(SIGHUP, remember);
   if (hang_up_before_ == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
-  if (interrupt_before_ != remember && terminate_before_ != remember && hang_up_before_ != remember) caught = 0;
-  if (caught != 0) std::signal(caught, SIG_DFL);  // a second signal of this kind ends the process
 }
 
 InterruptScope::~InterruptScope() {
   --scopes;
-  std::signal(SIGINT, caught == SIGINT ? SIG_DFL : interrupt_before_);
-  std::signal(SIGTERM, caught == SIGTERM ? SIG_DFL : terminate_before_);
-  std::signal(SIGHUP, caught == SIGHUP ? SIG_DFL : hang_up_before_);
+  std::signal(SIGINT, interrupt_before_);
+  std::signal(SIGTERM, terminate_before_);
+  std::signal(SIGHUP, hang_up_before_);
 }
 
 int InterruptScope::signal() {

@@ -6,9 +6,10 @@
 
 namespace fettle {
 
-// While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process.
-// If SIGHUP was ignored before (nohup), it stays ignored. After SIGHUP, and after any signal while there is
-// an InterruptNotice, writes to a closed pipe do not end the process. Scopes may be nested.
+// While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process,
+// except within a second after the first: it then counts as the same signal, delivered twice. If SIGHUP was ignored
+// before (nohup), it stays ignored. After SIGHUP, and after any signal while there is an InterruptNotice, writes to a
+// closed pipe do not end the process. Scopes may be nested.
 class InterruptScope {
  public:
   InterruptScope();

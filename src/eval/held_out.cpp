@@ -7,10 +7,10 @@ namespace fettle {
 HeldOut::HeldOut(Devices& devices, const Run& run, const Examples& rows)
     : rows_(rows), evaluator_(devices, run, rows), labels_(run.labels()) {}
 
-Evaluation HeldOut::run(TrainState& state) {
-  if (!labels_) return evaluator_.run(state);
+Evaluation HeldOut::run(TrainState& state, const std::function<void()>& before_batch) {
+  if (!labels_) return evaluator_.run(state, before_batch);
   const auto start = Clock::now();
-  last_ = classification_report(rows_, evaluator_.logits(state), *labels_);
+  last_ = classification_report(rows_, evaluator_.logits(state, before_batch), *labels_);
   Evaluation out;
   out.loss = last_->loss;
   out.figures = last_->figures();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "data/store/examples.h"
@@ -15,8 +16,9 @@ class HeldOut {
   // Keeps references to devices and run.
   HeldOut(Devices& devices, const Run& run, const Examples& rows);
 
-  // Evaluates the rows. If the stage trains labels, the metrics are those of ClassificationReport::figures.
-  Evaluation run(TrainState& state);
+  // Evaluates the rows. If the stage trains labels, the metrics are those of ClassificationReport::figures. Calls
+  // `before_batch` before each batch. What it throws ends the evaluation, and classes() stays as it was.
+  Evaluation run(TrainState& state, const std::function<void()>& before_batch = {});
   // Compiles the largest program of run(), and returns the compiler's numbers for its memory.
   MemoryStats memory_stats() { return evaluator_.memory_stats(); }
   // Returns the report of the last run() if the stage trains labels.

@@ -8,7 +8,7 @@ std::optional<BestEvaluation> best_evaluation(const std::vector<LogRecord>& hist
   std::optional<BestEvaluation> best;
   int64_t not_better = 0;
   for (const LogRecord& record : history) {
-    if (!record.values.contains("eval_loss")) continue;
+    if (!record.is_evaluation()) continue;
     const auto found = record.values.find(spec.metric);
     const double value = found == record.values.end() ? NAN : found->second;
     const double gain = !best ? INFINITY : spec.greater_is_better ? value - best->value : best->value - value;
@@ -18,6 +18,13 @@ std::optional<BestEvaluation> best_evaluation(const std::vector<LogRecord>& hist
     if (best) best->not_better = not_better;
   }
   return best;
+}
+
+void choose_best_checkpoint(RunRecord& record, const BestSpec& best) {
+  std::vector<LogRecord> saved = record.trainer.log_history;
+  std::erase_if(saved, [&](const LogRecord& entry) { return !record.checkpoints.contains(entry.step); });
+  const std::optional<BestEvaluation> found = best_evaluation(saved, best);
+  record.trainer.best_model_checkpoint = found ? record.checkpoints.at(found->step) : "";
 }
 
 }  // namespace fettle

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "report/log_files.h"
+#include "report/run_record.h"
 #include "run/run.h"
 
 namespace fettle {
@@ -19,5 +19,9 @@ struct BestEvaluation {
 
 // Returns nullopt when no evaluation has a finite value of the metric. A value that is not finite is never the best.
 std::optional<BestEvaluation> best_evaluation(const std::vector<LogRecord>& history, const BestSpec& spec);
+
+// Sets trainer.best_model_checkpoint to the checkpoint of the best evaluation that has one in `record.checkpoints`;
+// empty when there is none.
+void choose_best_checkpoint(RunRecord& record, const BestSpec& best);
 
 }  // namespace fettle

@@ -59,6 +59,10 @@ Json to_json_row(const LogRecord& record) {
 
 }  // namespace
 
+bool LogRecord::is_evaluation() const {
+  return std::ranges::any_of(values, [](const auto& value) { return value.first.starts_with("eval_"); });
+}
+
 std::string to_json(const TrainerState& state) {
   Json history = Json::array();
   for (const LogRecord& record : state.log_history) history.push_back(to_json_row(record));

@@ -11,11 +11,13 @@
 
 namespace fettle {
 
-// One entry of log_history. A training record has `loss`, an evaluation record has `eval_loss`.
+// One entry of log_history. A training record has `loss`. An evaluation record has `eval_loss`, unless the loss is not
+// finite and the record was read from a file.
 struct LogRecord {
   int64_t step = 0;
   double epoch = 0;
   std::map<std::string, double> values;  // "loss", "grad_norm", "learning_rate", "eval_loss", "eval_runtime", ...
+  bool is_evaluation() const;
 };
 
 // The content of trainer_state.json.

@@ -27,6 +27,7 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   state.eval_steps = length.eval_every;
   state.save_steps = length.save_every;
   state.train_batch_size = run.rows_per_device;
+  record.evaluation_due = record.evaluation_due && length.evaluates_after(state.global_step);
   return record;
 }
 
@@ -48,7 +49,7 @@ TrackedRun tracked_run(const Run& run, const RunRecord& record) {
 LogRecord last_evaluation(const TrainerState& state) {
   LogRecord last;
   for (const LogRecord& record : state.log_history)
-    if (record.values.contains("eval_loss")) last = record;
+    if (record.is_evaluation()) last = record;
   return last;
 }
 
@@ -177,8 +178,17 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
                                             .epoch = record_.trainer.epoch,
                                             .elapsed_seconds = progress_.elapsed_seconds(),
                                             .remaining_seconds = progress_.seconds_left()});
+  record_.evaluation_due = false;
   note_best();
-  note_best_checkpoint();
+  const bool saves = run_.best.save ? is_best() : length_.saves_after(step);
+  if (!run_.best.used() || !saves) return;
+  record_.checkpoints[step] = checkpoint_path(folder_, step).string();
+  choose_best_checkpoint(record_, run_.best);
+}
+
+void Recorder::not_saved(const std::filesystem::path& checkpoint) {
+  const auto of_it = [&](const auto& entry) { return entry.second == checkpoint.string(); };
+  if (std::erase_if(record_.checkpoints, of_it) > 0) choose_best_checkpoint(record_, run_.best);
 }
 
 void Recorder::result_evaluation(const Evaluation& evaluation) {
@@ -200,21 +210,6 @@ void Recorder::note_best() {
   not_better_ = best->not_better;
   state.best_global_step = best->step;
   state.best_metric = best->value;
-}
-
-// Only evaluations with a checkpoint can give the result's weights. So the last evaluation, if it has one, is compared
-// with the evaluation of the best checkpoint so far.
-void Recorder::note_best_checkpoint() {
-  TrainerState& state = record_.trainer;
-  if (!run_.best.used() || !(run_.best.save ? is_best() : length_.saves_after(state.global_step))) return;
-  const std::string best = std::filesystem::path(state.best_model_checkpoint).filename();
-  const auto unrelated = [&](const LogRecord& record) {
-    return record.step != state.global_step && checkpoint_path("", record.step).filename() != best;
-  };
-  std::vector<LogRecord> both = state.log_history;
-  std::erase_if(both, unrelated);
-  if (const auto better = best_evaluation(both, run_.best); better && better->step == state.global_step)
-    state.best_model_checkpoint = checkpoint_path(folder_, state.global_step).string();
 }
 
 std::map<std::string, double> Recorder::results() const {

@@ -32,7 +32,12 @@ class Recorder {
   void saved(double seconds_waited) { save_stall_ += seconds_waited; }
   // Records that gradients of `step` overflowed. The step runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
+  // Records an evaluation after `step`. With BestSpec::used(), expects that the step is then saved as the recipe asks.
   void evaluation(const Evaluation& evaluation, int64_t step);
+  // Records that a signal ended the evaluation after the last step, so that a resumed run begins with it.
+  void evaluation_ended() { record_.evaluation_due = true; }
+  // Records that this checkpoint could not be written, so that it is not the best one.
+  void not_saved(const std::filesystem::path& checkpoint);
   // Sets the figures of eval_results.json, if the result has other weights than the last evaluation measured.
   void result_evaluation(const Evaluation& evaluation);
   const RunRecord& record() const { return record_; }
@@ -52,7 +57,6 @@ class Recorder {
   std::map<std::string, double> evaluation_results() const;
   std::map<std::string, double> memory_figures() const;
   void note_best();
-  void note_best_checkpoint();
   void log(LogRecord record, ProgressRecord line);
   void write_lines();
 

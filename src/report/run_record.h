@@ -28,6 +28,9 @@ struct RunRecord {
   TrainerState trainer;
   LogSums sums;
   LocalTime started = LocalTime::now();  // when the run first started; resumed runs keep it for dates in chat templates
+  bool evaluation_due = false;           // a signal ended the evaluation after the last step
+  // The checkpoints of evaluated steps, by step. A checkpoint does not store this list; find_best() finds it again.
+  std::map<int64_t, std::string> checkpoints = {};
 };
 
 // Returns the sums as JSON. Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.

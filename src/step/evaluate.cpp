@@ -128,9 +128,10 @@ std::vector<double> Evaluator::losses(TrainState& state) {
   return out;
 }
 
-std::vector<float> Evaluator::logits(TrainState& state) {
+std::vector<float> Evaluator::logits(TrainState& state, const std::function<void()>& before_batch) {
   std::vector<float> out;
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
+    if (before_batch) before_batch();
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (float logit : rows.logits) out.push_back(logit);
   }
@@ -139,12 +140,13 @@ std::vector<float> Evaluator::logits(TrainState& state) {
   return out;
 }
 
-Evaluation Evaluator::run(TrainState& state) {
+Evaluation Evaluator::run(TrainState& state, const std::function<void()>& before_batch) {
   internal_check(candidates_.empty(), "Evaluator::run: with candidates, there are only logits");
   const auto start = Clock::now();
   double loss = 0, tokens = 0, correct = 0;
   std::vector<float> sums(static_cast<size_t>(run_.stage->metric_sums), 0);
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
+    if (before_batch) before_batch();
     const RowLosses rows = this->rows(state, batches_.at(s));
     for (size_t r = 0; r < rows.loss.size(); ++r) {
       loss += rows.loss[r];

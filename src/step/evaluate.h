@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -38,15 +39,16 @@ class Evaluator {
   // (batch_spec.h); this needs can_branch(run), and only losses() may be called.
   Evaluator(Devices& devices, const Run& run, const Examples& examples, std::vector<int32_t> candidates = {},
             RowGrouping grouping = RowGrouping::kNone);
-  Evaluation run(TrainState& state);
+  // Calls `before_batch` before each batch. What it throws ends the evaluation.
+  Evaluation run(TrainState& state, const std::function<void()>& before_batch = {});
   // Compiles the program for the largest batches, and returns the compiler's numbers for its memory.
   MemoryStats memory_stats();
   // Returns each example's loss, summed over its trained tokens, in the order of the examples. Not available for
   // preferences.
   std::vector<double> losses(TrainState& state);
   // Returns each example's logits, row-major, in the order of the examples: in stage cls [examples, num_labels]; with
-  // candidates [examples, candidates], for the place of the trained token.
-  std::vector<float> logits(TrainState& state);
+  // candidates [examples, candidates], for the place of the trained token. `before_batch` is as in run().
+  std::vector<float> logits(TrainState& state, const std::function<void()>& before_batch = {});
 
  private:
   struct RowLosses;

@@ -77,7 +77,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   // Waits until all processes have read the weights, because the base may be an earlier result in output_dir.
   processes.agree("weights", [] { return ""; });
   if (processes.first()) {
-    clear_output(run, prepared.resume.has_value());
+    clear_output(run, prepared.resume ? std::optional(prepared.resumed_step()) : std::nullopt);
     run_file.begin({.run = run,
                     .length = length,
                     .batches = batches,

@@ -8,15 +8,28 @@
 #include "train/not_finite.h"
 
 namespace fettle {
+namespace {
+
+// Ends an evaluation because of a signal.
+struct EvaluationEnded {
+  int signal;
+};
+
+}  // namespace
 
 TrainingLoop::TrainingLoop(const LoopParts& parts)
     : with_(parts),
       checkpoints_(
           parts.run, parts.repository, parts.batches.identity(), [] { return free_host_memory(); }, &parts.processes),
       profile_(parts.devices, parts.run.output, parts.state.step, parts.length.total_steps, parts.processes.rank()),
-      prefetcher_(parts.batches, own_lines(parts.devices, parts.run)) {}
+      prefetcher_(parts.batches, own_lines(parts.devices, parts.run)),
+      first_step_(parts.state.step) {
+  checkpoints_.on_failure([this](const std::filesystem::path& folder) { with_.recorder.not_saved(folder); });
+}
 
 int TrainingLoop::run() {
+  if (with_.recorder.record().evaluation_due)
+    if (const int code = finish_step(); code != 0) return code;
   while (with_.state.step < with_.length.total_steps && !with_.recorder.ends_early())
     if (const int code = step(); code != 0) return code;
   return 0;
@@ -48,19 +61,33 @@ int TrainingLoop::step() {
   with_.recorder.step(outcome, batch, state.step, program.flops_of(batch.used), warm && !profile_.recording());
   profile_.after_step(state.step);
 
-  const bool evaluated = evaluate();
+  return finish_step();
+}
+
+int TrainingLoop::finish_step() {
+  const TrainState& state = with_.state;
+  int signal = evaluate();
   // Several processes agree on a signal before the next step.
-  const int signal = with_.processes.several() ? 0 : InterruptScope::signal();
-  const bool best = evaluated && with_.run.best.save && with_.recorder.is_best();
-  if (signal != 0 || best || with_.length.saves_after(state.step)) save();
+  if (signal == 0 && !with_.processes.several()) signal = InterruptScope::signal();
+  const bool best = with_.run.best.save && with_.recorder.is_best();
+  const bool advanced = state.step != first_step_;
+  if ((signal != 0 && advanced) || best || with_.length.saves_after(state.step)) save();
   return signal != 0 ? stop(signal) : 0;
 }
 
-bool TrainingLoop::evaluate() {
-  if (!with_.held_out || !with_.length.evaluates_after(with_.state.step)) return false;
+int TrainingLoop::evaluate() {
+  if (!with_.held_out || !with_.length.evaluates_after(with_.state.step)) return 0;
   with_.processes.enter("evaluating");
-  with_.recorder.evaluation(with_.held_out->run(with_.state), with_.state.step);
-  return true;
+  const auto end_on_signal = [this] {
+    if (const int signal = with_.processes.stop_before_batch(); signal != 0) throw EvaluationEnded{signal};
+  };
+  try {
+    with_.recorder.evaluation(with_.held_out->run(with_.state, end_on_signal), with_.state.step);
+    return 0;
+  } catch (const EvaluationEnded& ended) {
+    with_.recorder.evaluation_ended();
+    return ended.signal;
+  }
 }
 
 void TrainingLoop::save() {
@@ -69,6 +96,10 @@ void TrainingLoop::save() {
 }
 
 int TrainingLoop::stop(int signal) {
+  if (with_.state.step == first_step_ && saved_step_ < 0) {
+    info("interrupted before the first step, so there is nothing to save");
+    return 128 + signal;
+  }
   if (with_.state.step != saved_step_) save();
   checkpoints().require();
   info("interrupted: step {} is saved in {}; {}", with_.state.step, with_.run.output.folder,

@@ -40,7 +40,8 @@ class TrainingLoop {
 
   // Trains from the state's step to the last step, or until early stopping ends the run. Returns 0. A checkpoint may
   // then still be in progress. If a signal arrives, finishes the step, saves a checkpoint, waits until it is complete,
-  // and returns 128 + signal. Throws UserError when another run takes over output_dir, when a loss or gradient norm is
+  // and returns 128 + signal. A signal also ends an evaluation; the run that continues then begins with this
+  // evaluation. Throws UserError when another run takes over output_dir, when a loss or gradient norm is
   // not finite, or when the checkpoint after a signal cannot be written.
   int run();
   // Waits until no checkpoint is being written.
@@ -49,10 +50,12 @@ class TrainingLoop {
  private:
   // Does one step, unless a signal has arrived. Returns 0, or 128 + signal when the run must end.
   int step();
-  // Returns whether there was an evaluation.
-  bool evaluate();
+  // Evaluates and saves as the step that was just done asks for. Returns 0, or 128 + signal when the run must end.
+  int finish_step();
+  // Evaluates if the last step asks for it. Returns 0, or the signal that ended the evaluation.
+  int evaluate();
   void save();
-  // Makes sure that the last step has a checkpoint. Returns 128 + signal.
+  // Makes sure that the last step has a checkpoint, if this process did a step. Returns 128 + signal.
   int stop(int signal);
   // Returns the writer, and tells the other processes that this one may now wait for it.
   CheckpointWriter& checkpoints();
@@ -61,6 +64,7 @@ class TrainingLoop {
   CheckpointWriter checkpoints_;
   StepProfile profile_;
   BatchPrefetcher prefetcher_;
+  const int64_t first_step_;  // the state's step at the start
   int64_t saved_step_ = -1;
 };
 

@@ -49,6 +49,12 @@ int64_t tree_bytes(const fs::path& folder) {
   return bytes;
 }
 
+// Returns the largest number of checkpoints that are left after an old one was deleted. The best checkpoint is never
+// deleted, so with a limit of 1 it may be there beside the newest one.
+int64_t left_with(const Run& run, int64_t limit) {
+  return std::max<int64_t>(limit, run.best.used() ? 2 : 1);
+}
+
 // Returns whether two folders are on the same file system. Both must exist.
 bool same_disk(const fs::path& a, const fs::path& b) {
   struct stat first {
@@ -142,7 +148,7 @@ int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength
   int64_t checkpoints = saves_after(run, length, done);
   // An old checkpoint is deleted only after the new checkpoint is complete.
   if (const int64_t limit = run.output.save_total_limit; limit > 0)
-    checkpoints = std::min(checkpoints, std::max<int64_t>(1, limit + 1 - present));
+    checkpoints = std::min(checkpoints, std::max<int64_t>(1, left_with(run, limit) + 1 - present));
   return checkpoints * checkpoint_bytes(run, base) + result_bytes(run, base) + (several ? parts_bytes(run) : 0);
 }
 
@@ -151,7 +157,7 @@ std::optional<int64_t> save_total_limit_within(const Run& run, const ModelReposi
   const int64_t room = std::max<int64_t>(0, free - result_bytes(run, base)) / checkpoint_bytes(run, base);
   const int64_t limit = room - 1 + present;  // for a moment there is one checkpoint more than the limit
   const int64_t own = run.output.save_total_limit;
-  if (room == 0 || limit < 1 || (own != 0 && limit >= own)) return std::nullopt;
+  if (room == 0 || limit < left_with(run, 1) || (own != 0 && limit >= own)) return std::nullopt;
   return limit;
 }
 
@@ -162,7 +168,9 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
   int64_t free = free_bytes(folder);
   if (!resuming)
     for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
-  const int64_t present = resuming ? static_cast<int64_t>(there.size()) : 0;
+  // Later checkpoints do not count, because clear_output sets them aside.
+  const auto counts = [&](const CheckpointFolder& one) { return resuming && one.step <= done; };
+  const int64_t present = std::ranges::count_if(there, counts);
   const int64_t state = run.state_on_disk() && same_disk(folder, run.offload_dir) ? disk_layout(run).file_bytes : 0;
   const int64_t needed = disk_needed(run, base, length, done, present, several) + state;
   if (needed <= free) return;
@@ -189,9 +197,13 @@ void require_offload_dir(const Run& run, const Devices& devices, int processes_o
   require_free_bytes(folder, disk_layout(run, devices).file_bytes * processes_of_host, "offload_dir");
 }
 
-void clear_output(const Run& run, bool resuming) {
-  if (resuming || !run.output.overwrite) return;
+void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
   const fs::path folder = run.output.folder;
+  if (resumed_step)
+    for (const fs::path& aside : set_aside_after(folder, *resumed_step))
+      warn("this run goes back to step {}, so a later checkpoint is now called {}; delete it if you do not need it",
+           *resumed_step, aside.string());
+  if (resumed_step || !run.output.overwrite) return;
   for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
   std::error_code ignored;
   for (const char* name : {kProgressLog, kReportFile}) fs::remove(folder / name, ignored);

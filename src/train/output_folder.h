@@ -57,13 +57,14 @@ int64_t parts_bytes(const Run& run);
 
 // Returns the largest number of bytes that a run adds to output_dir at any time: its checkpoints, its result and, with
 // several processes, parts_bytes(). `done` is the step from which the run continues. `present` is the number of
-// checkpoints that are already in the folder and are kept.
+// checkpoints that are already in the folder and that the limit counts.
 int64_t disk_needed(const Run& run, const ModelRepository& base, const RunLength& length, int64_t done, int64_t present,
                     bool several = false);
 
 // Returns the largest save_total_limit with which the run fits into `free` bytes. Counts one checkpoint more than the
 // limit, because the oldest one is deleted only after the new one is complete. Returns nullopt if not even a limit of 1
-// fits. Also returns nullopt if the recipe already sets this limit or a smaller one.
+// fits; with a best checkpoint, which stays beside the newest one, a limit of 2. Also returns nullopt if the recipe
+// already sets this limit or a smaller one.
 std::optional<int64_t> save_total_limit_within(const Run& run, const ModelRepository& base, int64_t present,
                                                int64_t free);
 
@@ -77,8 +78,11 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
 // host.
 void require_offload_dir(const Run& run, const Devices& devices, int processes_of_host);
 
-// With overwrite_output_dir, deletes the checkpoints, the log, the profiles and report.html of the earlier run. Does
-// nothing when resuming. The earlier result stays until write_root writes the new result (root_files.h).
-void clear_output(const Run& run, bool resuming);
+// With overwrite_output_dir, deletes the checkpoints, the log, the profiles and report.html of the earlier run. The
+// earlier result stays until write_root writes the new result (root_files.h). `resumed_step` is the step from which the
+// run continues. If there is one, deletes nothing. Instead, sets the checkpoints of later steps aside
+// (set_aside_after) and prints a warning for each: they belong to a course of the run that the user has left, so no
+// later start may continue from them. Throws UserError when a file cannot be changed.
+void clear_output(const Run& run, std::optional<int64_t> resumed_step);
 
 }  // namespace fettle

@@ -1,5 +1,9 @@
 #include "train/prepare.h"
 
+#include <nlohmann/json.hpp>
+
+#include "base/files/json_file.h"
+#include "base/files/run_files.h"
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "plan/mesh_choice.h"
@@ -18,6 +22,24 @@ namespace {
 DataSpec started_at(const LocalTime& started, DataSpec spec) {
   spec.started = started;
   return spec;
+}
+
+// Returns whether the result in output_dir may have other weights than this run chooses: those of the best evaluation
+// instead of the last step's, or the other way round. fettle_run.json describes the run that wrote the result, or a
+// later one that has not written its own.
+bool chooses_other_weights(const Run& run) {
+  try {
+    const auto last = read_json_file<nlohmann::json>(std::filesystem::path(run.output.folder) / kRunFile);
+    const nlohmann::json recipe = last.value("recipe", nlohmann::json::object());
+    const nlohmann::json own = nlohmann::json::parse(run.output.changed_keys);
+    if (recipe.value("load_best_model_at_end", false) != run.best.load_at_end) return true;
+    if (!run.best.load_at_end) return false;
+    for (const char* key : {"metric_for_best_model", "greater_is_better"})
+      if (recipe.value(key, nlohmann::json()) != own.value(key, nlohmann::json())) return true;
+    return last.value("state", "") != "finished";
+  } catch (const std::exception&) {
+    return false;  // the file only describes a run; it may be missing
+  }
 }
 
 // Throws when the weights and the optimizer state alone are too large for the devices, the host or offload_dir.
@@ -45,7 +67,8 @@ WrittenStep Prepared::written() const {
 }
 
 bool Prepared::nothing_to_do() const {
-  if (!resume || resume->step < length.total_steps || !has_result(asked.output.folder, resume->checkpoint))
+  if (!resume || resume->step < length.total_steps || !has_result(asked.output.folder, resume->checkpoint) ||
+      chooses_other_weights(asked))
     return false;
   info(
       "{} is the end of the run, and the result is in {}, so there is nothing to do; raise max_steps or "
@@ -65,7 +88,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   auto resume = find_resume_point(asked, repository);
   phases.done("checked the recipe");
   RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
-  if (resume) find_best(asked, resume->checkpoint, record.trainer);
+  if (resume) find_best(asked, resume->checkpoint, record);
 
   // The rows.
   Tokenizer tokenizer = Tokenizer::open(asked.model_folder);

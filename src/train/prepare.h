@@ -55,8 +55,8 @@ struct Prepared {
   int64_t resumed_step() const { return resume ? resume->step : 0; }
   // Returns what the checkpoint says about its step; nothing is known for a new run.
   WrittenStep written() const;
-  // Returns whether the run continues from its last step and output_dir has its result. If so, prints a message that
-  // says how to train further.
+  // Returns whether the run continues from its last step and output_dir has the result that the recipe asks for. If so,
+  // prints a message that says how to train further.
   bool nothing_to_do() const;
 };
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files/file_error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/report_error.h"
@@ -86,7 +87,11 @@ void Processes::enter(const std::string& phase) const {
 }
 
 int Processes::stop_before(int64_t step) const {
-  return fate_ == nullptr ? 0 : fate_->stop_before(step);
+  return fate_ == nullptr ? InterruptScope::signal() : fate_->stop_before(step);
+}
+
+int Processes::stop_before_batch() const {
+  return fate_ == nullptr ? InterruptScope::signal() : fate_->stop_before_batch();
 }
 
 std::vector<std::string> Processes::agree(const std::string& name, const std::function<std::string()>& work) const {

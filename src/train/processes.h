@@ -41,8 +41,10 @@ class Processes {
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
   // Call this before each step. Returns 0 when the step may run. After any process has received a signal, all processes
-  // agree on the same step. At this step, returns the number of the signal, and the run must stop before the step.
+  // agree on the same step or batch. There, returns the number of the signal, and the run must stop before the step.
   int stop_before(int64_t step) const;
+  // The same, for the next batch of an evaluation.
+  int stop_before_batch() const;
 
   // Runs `work` in every process, and returns the results of all processes, by rank. If `work` throws UserError,
   // DoesNotFit or filesystem_error in one process, every process throws that error. `name` says what the processes do;

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "base/interrupt.h"
 #include "base/log.h"
@@ -29,9 +31,39 @@ TEST(Interrupt, ASecondSignalEndsTheProcessInAnInnerScopeToo) {
         const InterruptScope outer;
         std::raise(SIGINT);
         const InterruptScope inner;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
         std::raise(SIGINT);
       },
       testing::KilledBySignal(SIGINT), "");
+}
+
+// A launcher may deliver a signal to the process group and to each process. The second delivery must not end the run,
+// but a second signal of a person must, also after an inner scope has ended.
+TEST(Interrupt, ASignalThatIsDeliveredTwiceCountsOnce) {
+  EXPECT_EXIT(
+      {
+        const InterruptScope outer;
+        {
+          const InterruptScope inner;
+          InterruptNotice notice;
+          notice.set("stopping");
+          std::raise(SIGTERM);
+          std::raise(SIGTERM);
+        }
+        std::raise(SIGTERM);
+        if (InterruptScope::signal() != SIGTERM) std::exit(1);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+        std::raise(SIGTERM);
+      },
+      testing::KilledBySignal(SIGTERM), "^stopping\n$");
+}
+
+TEST(Interrupt, ASignalOfAnotherKindIsRecordedToo) {
+  const InterruptScope scope;
+  std::raise(SIGINT);
+  std::raise(SIGTERM);
+  std::raise(SIGINT);
+  EXPECT_EQ(InterruptScope::signal(), SIGTERM);
 }
 
 TEST(Interrupt, AHangUpIsRecordedUnlessItIsIgnored) {

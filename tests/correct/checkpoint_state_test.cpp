@@ -218,5 +218,20 @@ TEST_F(Checkpoints, TheLatestAndTheNewestCompleteOneStay) {
   EXPECT_THAT(steps(), testing::ElementsAre(10, 20));
 }
 
+TEST_F(Checkpoints, LaterOnesAreSetAside) {
+  for (int64_t step : {10, 20, 30}) add(step);
+  EXPECT_THAT(set_aside_after(folder_.path(), 30), testing::IsEmpty());
+  EXPECT_THAT(set_aside_after(folder_.path(), 10),
+              testing::ElementsAre(folder_ / "checkpoint-20.abandoned", folder_ / "checkpoint-30.abandoned"));
+  EXPECT_THAT(steps(), testing::ElementsAre(10));
+  EXPECT_EQ(find_checkpoint(folder_.path(), "true"), folder_ / "checkpoint-10");
+  const std::string aside = (folder_ / "checkpoint-30.abandoned").string();
+  EXPECT_EQ(find_checkpoint(folder_.path(), aside), aside) << "it can still be named";
+  for (const char* name : {"checkpoint-30.abandoned-2", "checkpoint-30.abandoned-3"}) {
+    add(30);
+    EXPECT_THAT(set_aside_after(folder_.path(), 10), testing::ElementsAre(folder_ / name));
+  }
+}
+
 }  // namespace
 }  // namespace fettle

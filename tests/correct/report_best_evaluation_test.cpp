@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "report/best_evaluation.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -47,6 +48,28 @@ TEST(BestEvaluation, GainsUpToTheThresholdUseUpPatience) {
 TEST(BestEvaluation, IsNeverNotFinite) {
   expect(best_evaluation(evaluations({0.9, NAN, -INFINITY}), {}), 10, 0.9, 2);
   EXPECT_FALSE(best_evaluation(evaluations({NAN}), {}));
+}
+
+// trainer_state.json has no values that are not finite. An evaluation without its loss still uses up patience.
+TEST(BestEvaluation, CountsAnEvaluationThatLostItsLoss) {
+  TrainerState state{.log_history = evaluations({0.9, NAN})};
+  state.log_history.back().values["eval_runtime"] = 1;
+  const TempFolder folder;
+  write_trainer_state(folder / "trainer_state.json", state);
+  const TrainerState read = read_trainer_state(folder / "trainer_state.json");
+  ASSERT_FALSE(read.log_history.back().values.contains("eval_loss"));
+  expect(best_evaluation(read.log_history, {}), 10, 0.9, 1);
+}
+
+TEST(BestCheckpoint, IsTheBestEvaluationThatHasOne) {
+  RunRecord record{.trainer = {.log_history = evaluations({0.9, 0.5, 0.7})}};
+  choose_best_checkpoint(record, {});
+  EXPECT_EQ(record.trainer.best_model_checkpoint, "");
+  record.checkpoints = {{10, "a"}, {30, "c"}, {40, "of a step without an evaluation"}};
+  choose_best_checkpoint(record, {});
+  EXPECT_EQ(record.trainer.best_model_checkpoint, "c");
+  choose_best_checkpoint(record, {.greater_is_better = true});
+  EXPECT_EQ(record.trainer.best_model_checkpoint, "a");
 }
 
 }  // namespace

@@ -216,6 +216,28 @@ TEST(Rendezvous, AllProcessesStopBeforeTheSameStep) {
   EXPECT_THAT(wait_for(processes), Each(43));
 }
 
+// An evaluation of many batches follows the first step. The signal comes in it.
+TEST(Rendezvous, AllProcessesStopBeforeTheSameBatch) {
+  const auto processes = start_processes(3, [](const ProcessPlace& place) {
+    const InterruptScope interrupts;
+    Rendezvous run = join(place);
+    Fate fate(run, kFast);
+    if (fate.stop_before(0) != 0) return 1;
+    fate.enter("evaluating");
+    for (int64_t batch = 0;; ++batch) {
+      if (const int signal = fate.stop_before_batch(); signal != 0) {
+        const auto batches = run.exchange("stop", std::to_string(batch), Seconds(20));
+        const bool stays = fate.stop_before(1) == SIGTERM;
+        fate.leave();
+        return batches[0] == batches[1] && batches[0] == batches[2] && batch > 5 && stays ? 43 : 1;
+      }
+      if (batch == 5 && place.rank == 1) kill(getpid(), SIGTERM);
+      run.barrier("batch", Seconds(20));
+    }
+  });
+  EXPECT_THAT(wait_for(processes), Each(43));
+}
+
 TEST(Rendezvous, AFailureEndsAllWithItsCode) {
   for (const int failing : {0, 2}) {
     const auto processes = start_processes(3, [&](const ProcessPlace& place) {

@@ -129,6 +129,13 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   EXPECT_EQ(checkpoints(3, 10, 20, 0, 0), 2);
   EXPECT_EQ(checkpoints(3, 10, 100, 50, 3), 1);
   EXPECT_EQ(checkpoints(0, 0, 100, 0, 0), 1) << "an interrupt saves one";
+  EXPECT_EQ(checkpoints(1, 10, 100, 0, 0), 2);
+  recipe.load_best_model_at_end = true;
+  recipe.eval_strategy = recipe.save_strategy = "steps";
+  recipe.val_size = 0.1;
+  EXPECT_EQ(checkpoints(1, 10, 100, 0, 0), 3) << "the best, the last and the new one";
+  EXPECT_EQ(checkpoints(1, 10, 100, 50, 2), 1);
+  EXPECT_EQ(checkpoints(2, 10, 100, 0, 0), 3);
 }
 
 // If several processes train, they need room for the parts of the trained weights, from which process 0 makes the
@@ -186,6 +193,12 @@ TEST(DiskNeeded, ALimitIsSuggestedOnlyWhereItHelps) {
   EXPECT_EQ(limit(0, 0.5, 3), 0) << "no further one fits";
   EXPECT_EQ(limit(0, -2, 3), 0);
   EXPECT_EQ(limit(3, 5.5, 0), 0) << "the recipe's own limit is smaller";
+  EXPECT_EQ(limit(0, 2.5, 0), 1);
+  recipe.load_best_model_at_end = true;
+  recipe.eval_strategy = recipe.save_strategy = "steps";
+  recipe.val_size = 0.1;
+  EXPECT_EQ(limit(0, 2.5, 0), 0) << "the best one stays beside the last";
+  EXPECT_EQ(limit(0, 3.5, 0), 2);
 }
 
 }  // namespace

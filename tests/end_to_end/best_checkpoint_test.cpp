@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "environment.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -122,6 +125,65 @@ TEST_F(BestCheckpoint, EndsTheRunEarlyAndAResumedRunEndsTheSame) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_EQ(state()["global_step"], last);
   EXPECT_EQ(weights(), result);
+}
+
+// Returns the step of the smallest evaluation loss in `log` among the steps in `saved`.
+int64_t best_of(const json& log, const std::set<int64_t>& saved) {
+  int64_t step = 0;
+  double least = INFINITY;
+  for (const json& record : log)
+    if (record.contains("eval_loss") && saved.contains(record["step"]) && record["eval_loss"] < least)
+      least = record["eval_loss"], step = record["step"];
+  return step;
+}
+
+// The checkpoint of the best evaluation cannot be written. The best of the others is kept and becomes the result.
+TEST_F(BestCheckpoint, ThatCannotBeWrittenDoesNotCount) {
+  ASSERT_EQ(run_fettle(folder_, words({"output_dir=" + (folder_ / "first").string()})).code, 0);
+  const json log = json::parse(read_text(folder_ / "first/trainer_state.json"))["log_history"];
+  const std::set<int64_t> all{2, 4, 6, 8, 10, 12};
+  const int64_t best = best_of(log, all);
+  std::set<int64_t> others = all;
+  others.erase(best);
+  const Environment faults[] = {{"LD_PRELOAD", FETTLE_FAULTS},
+                                {"FAULT_CALL", "open"},
+                                {"FAULT_PATH", "/checkpoint-" + std::to_string(best) + ".tmp"},
+                                {"FAULT_ERRNO", "EIO"},
+                                {"FAULT_NTH", "1"},
+                                {"FAULT_COUNT", "all"}};
+  const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true", "save_total_limit=1"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  ASSERT_THAT(run.err, HasSubstr("checkpoint-" + std::to_string(best) + " could not be saved"));
+  const std::string name = "checkpoint-" + std::to_string(best_of(log, others));
+  EXPECT_EQ(weights(), weights(name));
+  EXPECT_EQ(std::filesystem::path(state()["best_model_checkpoint"]).filename(), name);
+}
+
+// The first part of the run chose nothing, or chose by another metric.
+TEST_F(BestCheckpoint, IsFoundAmongThoseOfEarlierParts) {
+  for (const std::vector<std::string>& before :
+       {std::vector<std::string>{}, {"early_stopping_patience=9", "greater_is_better=true"}}) {
+    ASSERT_EQ(run_fettle(folder_, words(with(before, {"max_steps=10", "overwrite_output_dir=true"}))).code, 0);
+    const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true", "resume_from_checkpoint=true"}));
+    ASSERT_EQ(run.code, 0) << run.err;
+    const std::string name = "checkpoint-" + std::to_string(best_step());
+    ASSERT_LT(best_step(), 10);
+    EXPECT_EQ(weights(), weights(name));
+    EXPECT_EQ(std::filesystem::path(state()["best_model_checkpoint"]).filename(), name);
+  }
+}
+
+TEST_F(BestCheckpoint, BecomesTheResultOfARunThatHasEnded) {
+  ASSERT_EQ(run_fettle(folder_, words({})).code, 0);
+  EXPECT_EQ(weights(), weights("checkpoint-12"));
+  const std::string name = "checkpoint-" + std::to_string(best_step());
+  ASSERT_LT(best_step(), 12);
+  const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true", "resume_from_checkpoint=true"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(weights(), weights(name));
+  const Outcome back = run_fettle(folder_, words({"resume_from_checkpoint=true"}));
+  ASSERT_EQ(back.code, 0) << back.err;
+  EXPECT_EQ(weights(), weights("checkpoint-12"));
 }
 
 TEST_F(BestCheckpoint, IsTheOnlyOneThatIsSaved) {

@@ -48,7 +48,7 @@ class Damaged : public testing::Test {
     }
     const Outcome run = resume(in(4, "").parent_path().string());
     EXPECT_EQ(run.code, 0) << run.err;
-    EXPECT_THAT(run.err, HasSubstr("checkpoint-6 has a later step"));
+    EXPECT_THAT(run.err, HasSubstr("is now called " + in(6, "").parent_path().string() + ".abandoned"));
     EXPECT_THAT(logged_losses(out()), ElementsAreArray(logged_losses(*whole_ / "out")));
     EXPECT_EQ(read_text(in(6, "state/shards-00001.bin")),
               read_text(*whole_ / "out/checkpoint-6/state/shards-00001.bin"));
@@ -105,6 +105,27 @@ TEST_F(Damaged, ThePreviousOneIsDamagedToo) {
   EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("checkpoint-2 is complete")));
   flip(in(2, "trainer_state.json"));
   EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("no other complete checkpoint")));
+}
+
+// The user goes back to checkpoint 2 with another learning rate. From then on, the checkpoints of the first course are
+// neither continued nor counted by save_total_limit.
+TEST_F(Damaged, GoingBackLeavesTheLaterOnesBehind) {
+  const auto back = with(words(out()), {"learning_rate=0.01", "save_total_limit=2", "max_steps=4"});
+  const Outcome gone_back = run_fettle(folder_, with(back, {"resume_from_checkpoint=" + in(2, "").string()}));
+  ASSERT_EQ(gone_back.code, 0) << gone_back.err;
+  EXPECT_THAT(gone_back.err, HasSubstr("this run goes back to step 2, so a later checkpoint is now called"));
+  for (const char* file : {"checkpoint-4.abandoned", "checkpoint-6.abandoned"})
+    EXPECT_EQ(read_text(out() / file / "state/shards-00001.bin"),
+              read_text(*whole_ / "out" / fs::path(file).stem() / "state/shards-00001.bin"));
+  EXPECT_TRUE(fs::exists(in(2, "state")) && fs::exists(in(4, "state")));
+  EXPECT_NE(read_text(in(4, "state/shards-00001.bin")), read_text(*whole_ / "out/checkpoint-4/state/shards-00001.bin"));
+  const Outcome next = run_fettle(folder_, with(back, {"resume_from_checkpoint=true", "max_steps=6"}));
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_THAT(next.err, Not(HasSubstr("goes back")));
+  EXPECT_EQ(logged_losses(out()).size(), 6u);
+  EXPECT_NE(logged_losses(out())[4], logged_losses(*whole_ / "out")[4]) << "the second course goes on";
+  EXPECT_FALSE(fs::exists(in(2, "")));
+  EXPECT_TRUE(fs::exists(in(4, "state")) && fs::exists(in(6, "state")));
 }
 
 // Killed processes leave working folders, folders that were being deleted, and folders that were being replaced.

@@ -189,6 +189,25 @@ TEST_F(SeveralProcesses, ASignalToOneSavesInAllAtOneStep) {
       << steps;
 }
 
+// All processes give up the evaluation before the same batch. Otherwise, they would wait for each other.
+TEST_F(SeveralProcesses, ASignalToOneEndsTheEvaluationInAll) {
+  std::string rows;
+  for (int i = 0; i < 3000; ++i)
+    rows += nlohmann::json{{"prompt", "row"}, {"completion", std::to_string(i)}}.dump() + "\n";
+  write_text(folder_ / "held_out.jsonl", rows);
+  const auto all = words("out", {"eval_dataset=" + (folder_ / "held_out.jsonl").string(), "template=none",
+                                 "eval_strategy=steps", "eval_steps=2", "per_device_eval_batch_size=1"});
+  const std::vector<Running> running = start(2, all);
+  ASSERT_TRUE(wait_until([&] { return logged_losses(folder_ / "out").size() == 2; }));
+  running[1].send(SIGTERM);
+  for (const Running& one : running) {
+    const Outcome outcome = one.wait();
+    EXPECT_EQ(outcome.code, 143) << outcome.err;
+    EXPECT_THAT(outcome.err, Not(HasSubstr("eval at step"))) << "the test machine evaluates too fast";
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "out/checkpoint-2/state/manifest.json"));
+}
+
 // A file is at the path of the first checkpoint, so Fettle tries to write the checkpoint for 0.2 + 1 + 4 = 5.2 s
 // (retry.h). This is longer than FETTLE_HANG_SECONDS, but must not count as a hanging step.
 TEST_F(SeveralProcesses, ACheckpointThatTakesLongIsNoHangingStep) {

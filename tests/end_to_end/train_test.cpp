@@ -204,6 +204,61 @@ TEST(Interrupt, SavesACheckpointFromWhichTheRunContinues) {
   }
 }
 
+// The evaluation after the last step would take much longer than a scheduler waits. It is given up for the checkpoint,
+// and the next start begins with it.
+TEST(Interrupt, EndsAnEvaluationWhichTheNextStartRepeats) {
+  const TempFolder folder;
+  std::string rows;
+  for (int i = 0; i < 3000; ++i)
+    rows += nlohmann::json{{"prompt", "row"}, {"completion", std::to_string(i)}}.dump() + "\n";
+  write_text(folder / "held_out.jsonl", rows);
+  const auto words = [&](const char* output) {
+    return with(train_words(folder / output),
+                {"dataset=" + (folder / "held_out.jsonl").string(), "template=none", "save_strategy=steps",
+                 "save_steps=2", "max_steps=2", "eval_strategy=steps", "eval_steps=2", "per_device_eval_batch_size=1",
+                 "eval_dataset=" + (folder / "held_out.jsonl").string()});
+  };
+  const Running running(folder.path(), words("cut"));
+  ASSERT_TRUE(wait_until([&] { return logged_losses(folder / "cut").size() == 2; }));
+  running.send(SIGTERM);
+  const Outcome stopped = running.wait();
+  EXPECT_EQ(stopped.code, 143) << stopped.err;
+  EXPECT_THAT(stopped.err, Not(HasSubstr("eval at step"))) << "the test machine evaluates too fast";
+  EXPECT_THAT(stopped.err, HasSubstr("interrupted: step 2 is saved"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "cut/adapter_model.safetensors"));
+
+  const Outcome resumed = run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("eval at step 2"));
+  ASSERT_EQ(run_fettle(folder, words("whole")).code, 0);
+  for (const char* file : {"", "checkpoint-2"}) {
+    const auto losses = [&](const char* output) {
+      std::vector<nlohmann::json> out;
+      const auto state = nlohmann::json::parse(read_text(folder / output / file / "trainer_state.json"));
+      for (const auto& record : state["log_history"])
+        out.push_back({record["step"], record.value("loss", 0.0), record.value("eval_loss", 0.0)});
+      return out;
+    };
+    EXPECT_EQ(losses("cut").size(), 3u);
+    EXPECT_EQ(losses("cut"), losses("whole")) << file;
+  }
+}
+
+TEST(Interrupt, BeforeTheFirstStepSavesNothing) {
+  const TempFolder folder;
+  const Running running(folder.path(), train_words(folder / "out"));
+  ASSERT_TRUE(wait_until([&] {
+    const std::filesystem::path said = folder / "stderr";
+    return std::filesystem::exists(said) && read_text(said).find("batches: ") != std::string::npos;
+  }));
+  running.send(SIGTERM);
+  const Outcome run = running.wait();
+  EXPECT_EQ(run.code, 143) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("interrupted before the first step, so there is nothing to save"));
+  EXPECT_TRUE(logged_losses(folder / "out").empty());
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/checkpoint-0"));
+}
+
 TEST(Train, StopsAtALossThatIsNotFiniteAndNamesTheRows) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {"learning_rate=1e30", "max_grad_norm=0",

@@ -188,6 +188,54 @@ TEST_F(OtherRun, OtherKernelsAreNamed) {
               HasSubstr("checkpoint-2 was written by a run with kernels " + ids + ", this run has no kernels: "));
 }
 
+// The losses of KTO and the loss that balances experts depend on the rows of a micro-batch.
+TEST(OtherMicroBatches, AreReportedWhereTheLossDependsOnThem) {
+  TempFolder folder;
+  struct Case {
+    const char *name, *model, *stage;
+    double balance;
+    const char* said;  // null: no warning
+  };
+  for (const auto& [name, model, stage, balance, words] :
+       {Case{"balanced", "mixtral", "sft", 0.01, "the loss that balances the experts depends on"},
+        Case{"plain", "mixtral", "sft", 0, nullptr}, Case{"kto", "llama", "kto", 0, "the loss of stage kto depends on"},
+        Case{"dpo", "llama", "dpo", 0, nullptr}}) {
+    Recipe recipe = reference_recipe(model);
+    recipe.stage = stage;
+    recipe.per_device_train_batch_size = 4;
+    recipe.gradient_accumulation_steps = 2;
+    if (model == std::string("mixtral")) recipe.moe_aux_loss_coef = balance;
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    auto resolved = [&](int64_t devices, int64_t rows, int64_t accumulation) {
+      Recipe other = recipe;
+      other.mesh = {{"dp", devices}};
+      other.per_device_train_batch_size = rows;
+      other.gradient_accumulation_steps = accumulation;
+      return make_run(other, repository.config(), "config.json", devices);
+    };
+    StateWriter writer(folder / name / "state");
+    for (const StateArray& array : trained_arrays(resolved(1, 4, 2))) writer.add(array.name, HostArray(array.shape));
+    writer.finish(checkpoint_meta(resolved(1, 4, 2), 1, {}, {}, {}, ""));
+    const StateReader state(folder / name / "state");
+    auto said = [&](const auto& run) {
+      testing::internal::CaptureStderr();
+      report_micro_batches(state, run);
+      return testing::internal::GetCapturedStderr();
+    };
+    EXPECT_EQ(said(resolved(1, 4, 2)), "") << name;
+    EXPECT_EQ(said(resolved(2, 2, 2)), "") << name << ": the same rows are together";
+    const std::string other = said(resolved(2, 4, 1));
+    if (words == nullptr) {
+      EXPECT_EQ(other, "") << name;
+      continue;
+    }
+    EXPECT_THAT(other, AllOf(HasSubstr("with 4 rows per micro-batch, this run has 8: "), HasSubstr(words),
+                             HasSubstr("set per_device_train_batch_size: 2 and gradient_accumulation_steps: 2")));
+    const std::string refused = user_error([&] { check_meta(state, resolved(2, 4, 2)); });
+    EXPECT_THAT(refused, HasSubstr("set per_device_train_batch_size: 2 and gradient_accumulation_steps: 2,"));
+  }
+}
+
 TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
   Recipe other = recipe();
   other.seed = 7;

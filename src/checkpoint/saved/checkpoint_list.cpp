@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 
 #include "base/error.h"
+#include "base/files/file_error.h"
+#include "base/files/output_file.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/state.h"
 
@@ -104,6 +108,19 @@ std::vector<fs::path> delete_old_checkpoints(const fs::path& output_dir, int64_t
     --excess;
   }
   return deleted;
+}
+
+std::vector<fs::path> set_aside_after(const fs::path& output_dir, int64_t step) {
+  std::vector<fs::path> aside;
+  for (const CheckpointFolder& one : list_checkpoints(output_dir)) {
+    if (one.step <= step) continue;
+    fs::path name = one.path.string() + ".abandoned";
+    for (int number = 2; fs::exists(name); ++number) name = fmt::format("{}.abandoned-{}", one.path.string(), number);
+    if (rename(one.path.c_str(), name.c_str()) != 0) throw_file_error("rename", one.path, errno);
+    aside.push_back(name);
+  }
+  if (!aside.empty()) sync_path(output_dir);
+  return aside;
 }
 
 }  // namespace fettle

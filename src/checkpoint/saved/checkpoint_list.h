@@ -1,4 +1,4 @@
-// Defines functions that find and delete the checkpoint-N folders of an output folder.
+// Defines functions that find, delete and set aside the checkpoint-N folders of an output folder.
 #pragma once
 
 #include <cstdint>
@@ -32,5 +32,9 @@ std::optional<std::filesystem::path> find_checkpoint(const std::filesystem::path
 std::vector<std::filesystem::path> delete_old_checkpoints(const std::filesystem::path& output_dir, int64_t limit,
                                                           const std::filesystem::path& written,
                                                           const std::filesystem::path& best = {});
+// Renames each checkpoint after `step`, so that list_checkpoints() no longer has it: checkpoint-N becomes
+// checkpoint-N.abandoned, or checkpoint-N.abandoned-2 if that exists, and so on. Returns the new paths. Throws
+// UserError when a folder cannot be renamed.
+std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& output_dir, int64_t step);
 
 }  // namespace fettle

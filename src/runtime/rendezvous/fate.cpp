@@ -69,9 +69,21 @@ void Fate::enter(const std::string& phase) {
 int Fate::stop_before(int64_t step) {
   std::unique_lock lock(mutex_);
   phase_ = kTraining;
+  const int signal = stop_before_launch(lock);
+  if (signal == 0) step_ = step + 1;
+  return signal;
+}
+
+int Fate::stop_before_batch() {
+  std::unique_lock lock(mutex_);
+  return stop_before_launch(lock);
+}
+
+// `lock` holds mutex_.
+int Fate::stop_before_launch(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [&] { return held_ < 0 || stop_at_ >= 0; });
-  if (stop_at_ >= 0 && step >= stop_at_) return signal_;
-  next_ = step + 1;
+  if (stop_at_ >= 0 && launched_ >= stop_at_) return signal_;
+  ++launched_;
   return 0;
 }
 
@@ -130,7 +142,11 @@ void Fate::publish() {
   Json status;
   {
     const std::lock_guard lock(mutex_);
-    status = {{"nonce", run_.nonce(run_.rank())}, {"beat", ++beat_}, {"phase", phase_}, {"step", next_}};
+    status = {{"nonce", run_.nonce(run_.rank())},
+              {"beat", ++beat_},
+              {"phase", phase_},
+              {"step", step_},
+              {"launched", launched_}};
     if (const int signal = InterruptScope::signal(); signal != 0) status["signal"] = signal;
     if (run_.rank() == 0 && signal_ != 0) status["stop_signal"] = signal_;
     if (held_ >= 0) status["held"] = held_;
@@ -158,7 +174,7 @@ Json Fate::observe(int rank) {
                                  "together, with resume_from_checkpoint=true",
                                  run_.name_of(rank)));
   seen.left = status.value("left", false);
-  const std::string progress = fmt::format("{} {}", status.value("phase", ""), status.value("step", int64_t{0}));
+  const std::string progress = fmt::format("{} {}", status.value("phase", ""), status.value("launched", int64_t{0}));
   if (progress != seen.progress) {
     seen.progress = progress;
     seen.progressed = now;
@@ -205,11 +221,10 @@ void Fate::look_at_all() {
   const std::lock_guard lock(mutex_);
   if (signal != 0 && held_ < 0) {
     signal_ = signal;
-    held_ = next_;
+    held_ = launched_;
   }
-  // All processes have said which step they would run next. The run stops before the largest of these steps. The
-  // process that named this step has already launched all earlier steps. These steps end only if the other processes
-  // run them, too.
+  // All processes have said how many steps and batches they have launched. The run stops after the largest of these
+  // numbers: what one process has launched ends only if the other processes run it, too.
   if (all_held && stop_at_ < 0) {
     stop_at_ = stop_at;
     changed_.notify_all();
@@ -221,7 +236,7 @@ void Fate::look_at_first() {
   const std::lock_guard lock(mutex_);
   if (first.contains("held") && held_ < 0) {
     signal_ = first.value("stop_signal", 0);
-    held_ = next_;
+    held_ = launched_;
   }
   if (first.contains("stop_at") && stop_at_ < 0) {
     stop_at_ = first.value("stop_at", int64_t{0});

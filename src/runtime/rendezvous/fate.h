@@ -1,4 +1,4 @@
-// Defines Fate, which makes the processes of a run stop before the same step and end together.
+// Defines Fate, which makes the processes of a run stop at the same place and end together.
 #pragma once
 
 #include <condition_variable>
@@ -30,7 +30,8 @@ struct FateTimes {
 // and ends with the same exit code. The thread ends its process with _exit(), so the code that uses Fate does not
 // continue. After a hang, a table shows all processes with their hosts, steps and phases.
 //
-// If one process gets a signal (interrupt.h), all processes stop before the same step.
+// If one process gets a signal (interrupt.h), all processes stop before the same step, or before the same batch of an
+// evaluation.
 class Fate {
  public:
   explicit Fate(Rendezvous& run, const FateTimes& times = FateTimes::from_environment());
@@ -40,8 +41,11 @@ class Fate {
   // Sets what this process does from now on, such as "loading weights". A new phase counts as progress.
   void enter(const std::string& phase);
   // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
-  // agree on the step before which the run stops; returns the signal when this step is reached.
+  // agree on the place where the run stops: before a step or a batch of an evaluation. Returns the signal when this
+  // place is reached, and at every later call.
   int stop_before(int64_t step);
+  // The same, for the next batch of an evaluation. All processes must call these two functions in the same order.
+  int stop_before_batch();
   // Tells the others that this process ends with this exit code. Waits until process 0 knows of the failure. Process 0
   // itself waits until all others know of it. The wait takes at most FateTimes::farewell seconds.
   void fail(int exit_code, const std::string& message);
@@ -66,6 +70,7 @@ class Fate {
   bool is_silent(int rank);
   void look_at_all();
   void look_at_first();
+  int stop_before_launch(std::unique_lock<std::mutex>& lock);
   [[noreturn]] void end(int exit_code, const std::string& message);
   std::string table() const;
 
@@ -74,8 +79,9 @@ class Fate {
   std::mutex mutex_;  // protects the members down to `done_`
   std::condition_variable changed_;
   std::string phase_ = "starting";
-  int64_t beat_ = 0, next_ = 0;  // next_: the step after the last step that was launched
-  // held_: the value of next_ when the signal came. stop_at_: the step before which all processes stop. -1: not known.
+  int64_t beat_ = 0, step_ = 0;  // step_: the step after the last step that was launched
+  int64_t launched_ = 0;         // number of steps and batches of evaluations that were launched
+  // held_: the value of launched_ when the signal came. stop_at_: the value at which all processes stop. -1: not known.
   int64_t held_ = -1, stop_at_ = -1;
   int signal_ = 0;
   int failed_ = 0;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "eval/classification_report.h"
+#include "report/best_evaluation.h"
 
 namespace fettle {
 namespace {
@@ -52,20 +53,30 @@ std::string early_end_text(const Run& run, const TrainerState& record) {
                      record.best_global_step.value_or(0), run.best.patience);
 }
 
-void find_best(const Run& run, const fs::path& resumed, TrainerState& record) {
-  if (record.best_model_checkpoint.empty()) return;
-  const fs::path recorded = record.best_model_checkpoint, beside = resumed.parent_path() / recorded.filename();
+void find_best(const Run& run, const fs::path& resumed, RunRecord& record) {
+  if (!run.best.used()) return;
+  const fs::path recorded = record.trainer.best_model_checkpoint;
   std::error_code ignored;
-  if (fs::is_directory(beside, ignored)) {
+  const auto is_there = [&](const fs::path& checkpoint) {
+    return fs::is_directory(run.best.load_at_end ? state_folder(checkpoint) : checkpoint, ignored);
+  };
+  const auto place_of = [&](int64_t step) -> fs::path {
+    const fs::path beside = step == record.trainer.global_step ? resumed : checkpoint_path(resumed.parent_path(), step);
     // The other functions compare paths as text, so the spelling of output_dir is the one that counts.
-    const fs::path here = run.output.folder / recorded.filename();
-    record.best_model_checkpoint = (fs::equivalent(beside, here, ignored) ? here : beside).string();
-  } else if (run.best.load_at_end && !fs::is_directory(recorded, ignored)) {
+    const fs::path here = checkpoint_path(run.output.folder, step);
+    if (is_there(beside)) return fs::equivalent(beside, here, ignored) ? here : beside;
+    return recorded.filename() == here.filename() ? recorded : fs::path();
+  };
+  for (const LogRecord& entry : record.trainer.log_history)
+    if (const fs::path place = entry.is_evaluation() ? place_of(entry.step) : fs::path(); !place.empty())
+      record.checkpoints[entry.step] = place.string();
+  choose_best_checkpoint(record, run.best);
+  const fs::path best = record.trainer.best_model_checkpoint;
+  if (run.best.load_at_end && !best.empty() && !is_there(best))
     throw UserError(
         "{}: load_best_model_at_end: the best checkpoint so far is missing: it is neither {} nor {}; put it back, or "
         "set load_best_model_at_end: false",
-        run.best.load_at_end_at, beside.string(), recorded.string());
-  }
+        run.best.load_at_end_at, (resumed.parent_path() / best.filename()).string(), best.string());
 }
 
 bool load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,

@@ -2,7 +2,7 @@
 // loads the best weights at the end.
 #pragma once
 
-#include "report/log_files.h"
+#include "report/run_record.h"
 #include "run/run_length.h"
 #include "step/state/train_state.h"
 
@@ -16,10 +16,12 @@ void check_best(const Run& run, const RunLength& length);
 // Returns "stopped at step 40: eval_loss was not better than 1.2345 (step 20) in 2 evaluations".
 std::string early_end_text(const Run& run, const TrainerState& record);
 
-// Sets record.best_model_checkpoint to where that checkpoint is now: beside `resumed`, the checkpoint from which the
-// run continues, or else at the recorded path. (The folder may have been moved, or may be spelt in another way.) With
-// load_best_model_at_end, throws UserError if it is in neither place.
-void find_best(const Run& run, const std::filesystem::path& resumed, TrainerState& record);
+// Finds the checkpoints of the evaluations in the log (record.checkpoints), and chooses the best one by the metric of
+// this run. So the choice is right even if earlier parts of the run had another metric or chose none. Looks beside
+// `resumed`, the checkpoint from which the run continues, and for the recorded best checkpoint also at its recorded
+// path. (The folder may have been moved, or may be spelt in another way.) With load_best_model_at_end, throws UserError
+// if the best checkpoint is the recorded one and is in neither place. Does nothing if the run needs no best evaluation.
+void find_best(const Run& run, const std::filesystem::path& resumed, RunRecord& record);
 
 // Replaces the state with the state in the checkpoint of the best evaluation, and returns true. Does nothing and
 // returns false if `state` is already at that step. Evaluations without a checkpoint do not count. If no evaluation has

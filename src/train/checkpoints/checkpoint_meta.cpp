@@ -53,6 +53,12 @@ int64_t rows_per_step(const Run& run) {
   return run.rows_per_micro_batch() * run.batch.micro_batches;
 }
 
+// Returns why the loss of a row depends on the other rows of its micro-batch; "" if it does not.
+std::string mixes_rows(const Run& run) {
+  if (run.stage->mixes_rows) return fmt::format("the loss of stage {}", run.stage->name);
+  return run.model.config.router_aux_loss_coef != 0 ? "the loss that balances the experts" : "";
+}
+
 std::string checkpoint_of(const StateReader& state) {
   return state.folder().parent_path().string();
 }
@@ -81,16 +87,22 @@ void check_arrays(const StateReader& state, const Run& run) {
       refuse(state, array.name, found.to_string(), array.shape.to_string());
 }
 
+std::string micro_batches_of(int64_t rows_per_device, int64_t accumulation) {
+  return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: {}", rows_per_device,
+                     accumulation);
+}
+
 // Returns an instruction for the user: the keys and values that give each step `rows` rows, as in the checkpoint. If
-// no values do this, the instruction asks for another mesh.
-std::string remedy(const Run& run, int64_t rows) {
+// no values do this, the instruction asks for another mesh. `together` is the number of rows in the checkpoint's
+// micro-batches, if it matters and is known; else 0.
+std::string remedy(const Run& run, int64_t rows, int64_t together) {
   const int64_t shards = run.batch_shards(), accumulation = run.batch.micro_batches;
   const int64_t each = run.rows_per_device;
+  if (together > 0 && together % shards == 0) return micro_batches_of(together / shards, rows / together);
   if (rows % (shards * accumulation) == 0)
     return fmt::format("set per_device_train_batch_size: {}", rows / (shards * accumulation));
   if (rows % (shards * each) == 0) return fmt::format("set gradient_accumulation_steps: {}", rows / (shards * each));
-  if (rows % shards == 0)
-    return fmt::format("set per_device_train_batch_size: {} and gradient_accumulation_steps: 1", rows / shards);
+  if (rows % shards == 0) return micro_batches_of(rows / shards, 1);
   return fmt::format("change the mesh so that dp x fsdp (now {1}) divides the checkpoint's {0} rows per step", rows,
                      shards);
 }
@@ -98,12 +110,13 @@ std::string remedy(const Run& run, int64_t rows) {
 void check_rows_per_step(const StateReader& state, const Run& run) {
   const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(run);
   if (found == wanted) return;
+  const int64_t together = mixes_rows(run).empty() ? 0 : state.meta().value("rows_per_micro_batch", int64_t{0});
   throw UserError(
       "{} was written with {} rows per step, but this run has {} (per_device_train_batch_size {} x {} device{} "
       "(dp x fsdp) x gradient_accumulation_steps {}), so the order of rows would change; {}, or start a new run from "
       "the checkpoint's weights ({}: {})",
       checkpoint_of(state), found, wanted, run.rows_per_device, run.batch_shards(), run.batch_shards() == 1 ? "" : "s",
-      run.batch.micro_batches, remedy(run, found), run.lora ? "adapter_name_or_path" : "model_name_or_path",
+      run.batch.micro_batches, remedy(run, found, together), run.lora ? "adapter_name_or_path" : "model_name_or_path",
       checkpoint_of(state));
 }
 
@@ -113,11 +126,13 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
                      const std::string& trainer_state) {
   return {{"step", step},
           {"rows_per_step", rows_per_step(run)},
+          {"rows_per_micro_batch", run.rows_per_micro_batch()},
           {"rows_per_epoch", data.groups},
           {"data_digest", data.digest},
           {"trainer_state", xxh3_128(std::as_bytes(std::span(trainer_state)))},
           {"running_sums", to_json(record.sums)},
           {"started", to_json(record.started)},
+          {"evaluation_due", record.evaluation_due},
           {"identity", identity(run)},
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)},
@@ -141,6 +156,21 @@ void report_remat(const StateReader& state, const Run& run) {
       "{} was written by a run with gradient_checkpointing: {}{}, this run has {}: losses may differ in their last "
       "digits from those of an uninterrupted run",
       checkpoint_of(state), written.policy, merged, run.remat.name);
+}
+
+void report_micro_batches(const StateReader& state, const Run& run) {
+  // Checkpoints of earlier versions lack this field.
+  const int64_t wanted = run.rows_per_micro_batch(), found = state.meta().value("rows_per_micro_batch", wanted);
+  const std::string what = mixes_rows(run);
+  if (found == wanted || what.empty()) return;
+  const int64_t shards = run.batch_shards();
+  warn(
+      "{} was written with {} rows per micro-batch, this run has {}: {} depends on the rows of a micro-batch, so "
+      "losses "
+      "differ from those of an uninterrupted run; to avoid this, {}",
+      checkpoint_of(state), found, wanted, what,
+      found % shards == 0 ? micro_batches_of(found / shards, rows_per_step(run) / found)
+                          : fmt::format("change the mesh so that dp x fsdp divides {}", found));
 }
 
 void report_kernels(const StateReader& state, const Run& run) {
@@ -227,6 +257,7 @@ RunRecord read_record(const StateReader& state) {
   try {
     RunRecord record{read_trainer_state(file), read_log_sums(state.meta().value("running_sums", Json::object()))};
     if (state.meta().contains("started")) record.started = read_local_time(state.meta()["started"]);
+    record.evaluation_due = state.meta().value("evaluation_due", false);
     return record;
   } catch (const UserError& error) {
     throw DamagedState("{}: {}; the checkpoint is damaged", checkpoint_of(state), error.what());

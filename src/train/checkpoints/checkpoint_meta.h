@@ -23,6 +23,9 @@ nlohmann::json checkpoint_meta(const Run& run, int64_t step, const nlohmann::jso
 // Throws UserError when the state was written with another model, method or order of rows. The message says what
 // differs, and has a remedy. Does not need the data.
 void check_meta(const StateReader& state, const Run& run);
+// Warns when the state was written with micro-batches of another size, if the loss of a row depends on the other rows
+// of its micro-batch. Checkpoints of earlier versions lack the size.
+void report_micro_batches(const StateReader& state, const Run& run);
 // Warns when the state was written by a run with other kernels, because the sums of other kernels round differently.
 void report_kernels(const StateReader& state, const Run& run);
 // Returns the gradient_checkpointing policy and the micro-batches of the run that wrote the state. Checkpoints of

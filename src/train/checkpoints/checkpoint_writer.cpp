@@ -208,7 +208,10 @@ void CheckpointWriter::require() {
 void CheckpointWriter::finish(bool required) {
   const fs::path path = std::exchange(pending_, {});
   const std::string name = path.filename().string();
-  auto failed = [&](const Error& error) { return not_saved(name, error, run_.output.folder, required); };
+  auto failed = [&](const Error& error) {
+    if (failed_) failed_(path);
+    return not_saved(name, error, run_.output.folder, required);
+  };
   try {
     const Written written = written_.get();
     info("{} saved: {}; training waited {:.0f} ms{}, writing took {:.0f} ms", name, size_text(written.bytes),

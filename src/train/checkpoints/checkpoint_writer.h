@@ -44,7 +44,11 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  // waits for the checkpoint that is being written
 
-  // Saves a checkpoint. Returns the seconds that training waited.
+  // `action` is called with the folder of each checkpoint that could not be written, on the thread of the caller of the
+  // functions below.
+  void on_failure(std::function<void(const std::filesystem::path& folder)> action) { failed_ = std::move(action); }
+  // Saves a checkpoint. Returns the seconds that training waited. The checkpoint has what `record` is once it is known
+  // whether the previous checkpoint could be written.
   double save(const TrainState& state, const RunRecord& record);
   // Prints a message when a checkpoint is complete; warns, once, when it could not be written.
   void check();
@@ -76,6 +80,7 @@ class CheckpointWriter {
   DataIdentity data_;
   std::function<int64_t()> free_memory_;
   const Processes* processes_;
+  std::function<void(const std::filesystem::path&)> failed_;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
     double total = 0, before = 0;  // seconds that training waited, in total and for the previous checkpoint

@@ -65,15 +65,10 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
     check_meta(point.state, run);
     check_base(point.state, base);
     point.record = read_record(point.state);
+    report_micro_batches(point.state, run);
     report_kernels(point.state, run);
     report_remat(point.state, run);
     point.step = point.state.meta().at("step").get<int64_t>();
-    for (const CheckpointFolder& one : list_checkpoints(run.output.folder))
-      if (one.step > point.step)
-        warn(
-            "{} has a later step than the checkpoint that this run continues from; the run overwrites this later "
-            "checkpoint when it reaches the same step",
-            one.path.string());
     return point;
   } catch (const DamagedState& error) {
     refuse_damaged(error, *checkpoint, run, base);
