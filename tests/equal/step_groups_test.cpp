@@ -76,7 +76,7 @@ TEST_P(GroupsOfExperts, EqualTheDequantisedModel) {
   EXPECT_EQ(packed.names(), original.names());
   const auto run = make_run(lora_recipe(folder / "packed"), packed.config(), "config.json", 1);
   size_t kept = 0;
-  for (const QuantisedWeight& weight : run.quantised) kept += weight.base.of_experts() ? 1 : 0;
+  for (const QuantisedWeight& weight : run.quantised) kept += weight.base.has_experts() ? 1 : 0;
   EXPECT_GE(kept, 2u);
   EXPECT_EQ(kept, run.quantised.size());
   // The distance between two codes is a seventh of the group's largest value. Rounding changes a weight by at most half
