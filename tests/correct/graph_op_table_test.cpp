@@ -58,12 +58,16 @@ TEST(OpTable, EveryRowHasItsCases) {
 
 TEST(OpTable, ViewsHaveTheElementsOfTheirOperand) {
   for (const ForwardCase& c : forward_cases())
-    if (op_row(c.op).view) EXPECT_EQ(c.expected[0], c.arguments[0].elements) << op_row(c.op).name << ": " << c.name;
+    if (op_row(c.op).view) {
+      EXPECT_EQ(c.expected[0], c.arguments[0].elements) << op_row(c.op).name << ": " << c.name;
+    }
 }
 
 TEST(OpTable, AnOpThatKeepsItsOperandsApartHasOneResultForEach) {
   for (const ForwardCase& c : forward_cases())
-    if (op_row(c.op).apart) EXPECT_EQ(c.expected.size(), c.arguments.size()) << op_row(c.op).name << ": " << c.name;
+    if (op_row(c.op).apart) {
+      EXPECT_EQ(c.expected.size(), c.arguments.size()) << op_row(c.op).name << ": " << c.name;
+    }
 }
 
 // Returns whether a node of `op` was appended to the block after the first `before` nodes.
