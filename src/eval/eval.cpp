@@ -137,10 +137,16 @@ EvalSet named_set(const Request& request, const std::string& name, const std::st
   const Task task = task_of(wanted, source, request);
   if (task == Task::kRows) return set_of(read_named_set(data, name, text.tokenizer(), text.vocab_size));
   EvalSet set{.name = source.name, .task = task};
-  if (task == Task::kGeneration)
-    set.prompts = read_prompts(data, source);
-  else
+  if (task != Task::kGeneration) {
     set.questions = read_questions(data, source);
+    return set;
+  }
+  set.prompts = read_prompts(data, source);
+  if (text.session->has_template())
+    for (Prompt& prompt : set.prompts)
+      if (prompt.reply)
+        prompt.references = {
+            text.session->reply_text(prompt.messages, *prompt.reply, prompt.tools_json, prompt.variables_json)};
   return set;
 }
 

@@ -210,6 +210,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
       switch (sample.kind) {
         case Sample::Kind::kChat:
           prompt.references.push_back(sample.messages.back().content);
+          if (!sample.messages.back().extra_json.empty()) prompt.reply = sample.messages.back();
           sample.messages.pop_back();
           prompt.messages = std::move(sample.messages);
           prompt.tools_json = std::move(sample.tools_json);

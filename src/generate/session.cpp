@@ -112,10 +112,25 @@ const std::string& Session::template_source(bool with_tools) const {
 std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json,
                                      const std::string& variables) const {
   internal_check(template_.has_value(), "prompt() of messages needs a chat template");
+  add_default_system(messages);
+  return template_->prompt(messages, tools_json, variables);
+}
+
+void Session::add_default_system(std::vector<Message>& messages) const {
   const bool has_system = !messages.empty() && messages[0].role == "system";
   if (!default_system_.empty() && !has_system)
     messages.insert(messages.begin(), Message{.role = "system", .content = default_system_, .extra_json = ""});
-  return template_->prompt(messages, tools_json, variables);
+}
+
+std::string Session::reply_text(std::vector<Message> messages, const Message& reply, const std::string& tools_json,
+                                const std::string& variables) const {
+  internal_check(template_.has_value(), "reply_text() needs a chat template");
+  add_default_system(messages);
+  messages.push_back(reply);
+  std::string text;
+  for (const ChatTemplate::Piece& piece : template_->render(messages, tools_json, variables))
+    if (piece.trained) text = tokenizer_.decode(piece.ids, true);
+  return text;
 }
 
 std::vector<int32_t> Session::prompt(const std::string& text) const {

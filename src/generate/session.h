@@ -50,6 +50,9 @@ class Session {
   // `variables` is a JSON object with further variables of the chat template, or "".
   std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
+  // Returns the text that a model trained on this conversation writes as its last turn `reply`, without special tokens.
+  std::string reply_text(std::vector<Message> messages, const Message& reply, const std::string& tools_json,
+                         const std::string& variables) const;
   // Returns the prompt of one question. Without a template, the prompt is the text itself, which the model continues.
   std::vector<int32_t> prompt(const std::string& text) const;
   // Throws UserError, which begins with `where`, when a prompt is empty or has more tokens than the model has
@@ -72,6 +75,8 @@ class Session {
 
  private:
   struct Weights;
+  void add_default_system(std::vector<Message>& messages) const;
+
   Request request_;
   GenerationSpec spec_;
   std::string default_system_;

@@ -408,6 +408,31 @@ TEST_F(EvalCommand, ReferencesStandInColumnsOrInTheLastReply) {
   }
 }
 
+// The template decides how calls of tools and thoughts are written, so the reference is the text that is trained.
+TEST_F(EvalCommand, AReferenceWithCallsOrThoughtsIsTheTrainedText) {
+  recipe.stage = "sft";
+  const std::filesystem::path model = temp / "model";
+  std::filesystem::copy(recipe.model_name_or_path, model, std::filesystem::copy_options::recursive);
+  std::ofstream(model / "chat_template.jinja")
+      << "{% for m in messages %}{% if m.role == 'assistant' %}{{ m.reasoning_content ~ ': ' if m.reasoning_content }}"
+         "{{ m.content }}{% for c in m.tool_calls %}call {{ c.function.name }}{% endfor %}{{ eos_token }}"
+         "{% else %}ask {{ m.content }}\n{% endif %}{% endfor %}";
+  recipe.model_name_or_path = model.string();
+  const Session session(Request(recipe, Command::kEval), Session::Template::kIfThere);
+  const Message question{.role = "user", .content = "q", .extra_json = ""};
+  EXPECT_EQ(
+      session.reply_text({question},
+                         {.role = "assistant", .content = "r", .extra_json = R"({"reasoning_content": "t"})"}, "", ""),
+      "t: r");
+  recipe.eval_dataset = {
+      file("p.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, )"
+                      R"("tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]})"
+                      "\n")};
+  const Prompt prompt = read_prompts(DataSpec{}, find_source(recipe.eval_dataset[0], "data")).at(0);
+  ASSERT_TRUE(prompt.reply);
+  EXPECT_EQ(session.reply_text(prompt.messages, *prompt.reply, "", ""), "call f");
+}
+
 TEST_F(EvalCommand, ARowsVariablesOfItsTemplateAreKept) {
   const std::string rows =
       file("p.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": )"
