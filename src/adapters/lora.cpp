@@ -91,6 +91,18 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
   return out;
 }
 
+// Returns the whole name of the embedding or head that `target` names; "" when it names neither.
+std::string table_with_name(const Model& model, const std::string& target) {
+  std::vector<std::string> tables{tied_head(model)};
+  for (const Param& param : model.params)
+    if (param.role == Role::kTokenEmbedding || param.role == Role::kHead) tables.push_back(param.hf_name);
+  for (const std::string& table : tables)
+    if (const std::string name = table.empty() ? "" : module_of(table);
+        name == target || name.ends_with("." + target))
+      return name;
+  return "";
+}
+
 }  // namespace
 
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets) {
@@ -113,6 +125,11 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
             "lora_target: PEFT cannot load LoRA weights for the layer {} of {}; set lora_target to all, or to some of "
             "{}",
             linear, model.family->model_type, fmt::join(linears, ", "));
+    if (const std::string table = table_with_name(model, target); !table.empty())
+      throw UserError(
+          "lora_target: '{}' is the model's {}, and Fettle has no LoRA for it; leave it out, or set additional_target: "
+          "{} to train it in full",
+          target, table, target);
     // A list of names may be written for several families, so PEFT ignores names that a model does not have.
     if (!out.empty()) {
       warn("lora_target: '{}' matches no linear layer of {} and is ignored; its layers are {}", target,

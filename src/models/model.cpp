@@ -271,12 +271,23 @@ void check_groups(const ModelConfig& c, const std::string& file) {
                     file, c.experts_per_token, routing.top_groups * size, routing.top_groups);
 }
 
+// Refuses settings that change the computation of most families and that no family reads: attention to later tokens,
+// and sizes that differ between layers (only Gemma 4 reads them).
+void check_unread(const Model& model, const ConfigReader& outer) {
+  for (const ConfigReader& r : outer.has("text_config") ? std::vector{outer, outer.inner("text_config")}
+                                                        : std::vector{outer}) {
+    if (model.config.causal) r.refuse_unless("is_causal", true);
+    if (!model.family->model_type.starts_with("gemma4")) r.refuse_unless("per_layer_config", nlohmann::json::object());
+  }
+}
+
 }  // namespace
 
 Model make_model(const nlohmann::json& config, const std::string& file, int64_t num_labels) {
   Model model{&family_of(config, file), {}, {}};
   check_use(*model.family, config, file, num_labels);
   model.config = model.family->read(ConfigReader(config, file));
+  check_unread(model, ConfigReader(config, file));
   check_groups(model.config, file);
   model.params = model.family->params(model.config);
   if (num_labels > 0) make_classifier(model, num_labels);

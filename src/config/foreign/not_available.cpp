@@ -50,7 +50,7 @@ const std::vector<NotAvailable>& not_available() {
       {"num_processes", {}, kOfAccelerate},
       {"module_dropout", {"0"}},
       {"bias", {"none"}, "remove the key; LoRA trains no biases"},
-      {"loftq_config", {}, "set pissa_init: true for an initial adapter that follows the quantised weights"},
+      {"loftq_config", {}, "remove the key: the adapter then starts at zero; or leave out quantization_bit and set pissa_init: true"},
       {"mlflow_tracking_uri", {}, "set the environment variable MLFLOW_TRACKING_URI"},
       {"processor_type", {}, "the recipe trains an image model, but Fettle trains text only"},
       {"skip_prepare_dataset", {kFalse}, "the recipe trains an image model, but Fettle trains text only"},

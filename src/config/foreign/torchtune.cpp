@@ -36,7 +36,11 @@ YAML::Node lora_target(const YAML::Node& model, const std::string& file) {
     }
   if (is_on(model["apply_lora_to_mlp"]))
     for (const char* name : {"gate_proj", "up_proj", "down_proj"}) target.push_back(name);
-  if (is_on(model["apply_lora_to_output"])) target.push_back("lm_head");
+  if (is_on(model["apply_lora_to_output"]))
+    throw UserError(
+        "{}:{}: apply_lora_to_output: Fettle has no LoRA for the head; set it to false, or train the head in full with "
+        "additional_target: lm_head in a recipe of Fettle",
+        file, model["apply_lora_to_output"].Mark().line + 1);
   return target;
 }
 

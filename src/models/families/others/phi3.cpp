@@ -8,6 +8,7 @@ namespace {
 
 ModelConfig read_phi3(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
+  c.norm_eps = r.number("rms_norm_eps", 1e-5);
   c.fused_qkv = "qkv_proj";
   c.mlp = Mlp::kFusedGated;
   c.mlp_names.up = "mlp.gate_up_proj";
