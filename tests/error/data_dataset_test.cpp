@@ -155,6 +155,8 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"prompt": null, "completion": "a"})", "'prompt' is null"},
       {R"({"prompt": "q", "chosen": "a", "rejected": "b"})",
        "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo"},
+      {R"({"messages": [{"role": "user", "content": null}, {"role": "assistant", "content": "a"}]})",
+       "the 'content' of a message of role 'user' is null"},
       {R"({"input_ids": [1, "2"]})", "'input_ids' must hold 32-bit integers"},
       {R"({"input_ids": [1, -2]})", "holds -2, which is not a token id"},
       {R"({"input_ids": []})", "'input_ids' is empty"},
