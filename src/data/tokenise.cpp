@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "data/chat/system_message.h"
 #include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
 
@@ -193,8 +194,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
     if (texts.second) example.second_text = std::move(encoded.types);
     whole = encoded.whole;
   } else {
-    if (!spec_.default_system.empty() && texts.messages[0].role != "system")
-      texts.messages.insert(texts.messages.begin(), {.role = "system", .content = spec_.default_system});
+    give_system(texts.messages, spec_.default_system, !spec_.template_name.empty());
     if (spec_.template_name.empty() && !tokenizer_.chat_template())
       throw UserError(
           "{}: this row is a conversation, but the model has no chat template; for a causal model, set `template`; for "
@@ -225,8 +225,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
 Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                                const std::string& where, Outcome& outcome) const {
   const bool plain = sample.plain && spec_.plain_text_rows;
-  if (!plain && !spec_.default_system.empty() && messages[0].role != "system")
-    messages.insert(messages.begin(), {.role = "system", .content = spec_.default_system});
+  if (!plain) give_system(messages, spec_.default_system, !spec_.template_name.empty());
   if (spec_.mask_history) {
     bool last = true;
     for (auto message = messages.rbegin(); message != messages.rend(); ++message)

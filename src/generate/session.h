@@ -46,8 +46,8 @@ class Session {
   // Returns the Jinja text of the template that renders conversations with or without tools. There must be a template.
   const std::string& template_source(bool with_tools) const;
 
-  // Returns the prompt for the next reply. Puts default_system first when there is no system message.
-  // `variables` is a JSON object with further variables of the chat template, or "".
+  // Returns the prompt for the next reply. Puts default_system first when there is no system message
+  // (system_message.h). `variables` is a JSON object with further variables of the chat template, or "".
   std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   // Returns the prompt of one question. Without a template, the prompt is the text itself, which the model continues.
@@ -75,6 +75,7 @@ class Session {
   Request request_;
   GenerationSpec spec_;
   std::string default_system_;
+  bool built_in_template_ = false;
   Model model_;
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;

@@ -324,6 +324,31 @@ TEST_F(Data, TrainsTheTurnsThatTheRecipeSelects) {
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"S:qa</s>r[[b</s>]]"}));
 }
 
+TEST_F(Data, AnEmptySystemMessageCountsAsNone) {
+  const std::string
+      with =
+          R"({"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})",
+      null =
+          R"({"messages": [{"role": "system", "content": null}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})",
+      without = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  TestTokenizer files;
+  for (const char* token : {"<|im_end|>", "<|eot_id|>", "<end_of_turn>"}) files.special.emplace_back(token);
+  tokenizer = files.open();
+  for (const char* name : {"qwen", "llama3", "gemma", "smollm2", "chatml"}) {
+    spec.template_name = name;
+    EXPECT_EQ(rows("a.jsonl", with), rows("a.jsonl", without)) << name;
+    EXPECT_EQ(rows("a.jsonl", null), rows("a.jsonl", without)) << name;
+  }
+  files.chat_template =
+      "{% for m in messages %}{{ m.role[0] + '|' + m.content + eos_token }}{% endfor %}"
+      "{% if add_generation_prompt %}a|{% endif %}";
+  tokenizer = files.open();
+  spec.template_name = "";
+  EXPECT_EQ(rows("a.jsonl", with), (Rows{"s|</s>u|q</s>a|[[a</s>]]"})) << "the model's own template gets it";
+  spec.default_system = "S";
+  EXPECT_EQ(rows("a.jsonl", with), (Rows{"s|S</s>u|q</s>a|[[a</s>]]"}));
+}
+
 TEST_F(Data, CutsOrDropsWhatIsTooLong) {
   const std::string text = R"({"prompt": "12345", "completion": "678"}
 {"prompt": "1", "completion": "2"}
