@@ -76,7 +76,7 @@ std::vector<size_t> later_documents(const ordered_json& row, size_t count) {
   } else if (find_column(row, "position_ids")) {
     const std::vector<int32_t> positions = one_each(row, "position_ids", count);
     for (size_t i = 1; i < count; ++i)
-      if (positions[i] == 0 && positions[i - 1] != 0) starts.push_back(i);
+      if (positions[i] == 0) starts.push_back(i);
   }
   return starts;
 }

@@ -120,15 +120,17 @@ TEST_F(Data, PackedTokenRowsAreDivided) {
   spec.sets = {file("a.jsonl", R"({"input_ids": [1, 2, 3, 4, 5], "seq_lengths": [2, 3]}
 {"input_ids": [1, 2, 3, 4, 0, 0], "position_ids": [0, 1, 0, 1, 0, 0], "attention_mask": [1, 1, 1, 1, 0, 0]}
 {"input_ids": [1, 2, 3], "position_ids": [0, 1, 2]}
+{"input_ids": [9, 2, 3], "position_ids": [0, 0, 1]}
 )")};
   const Examples train = load().train;
-  ASSERT_EQ(train.size(), 5u);
+  ASSERT_EQ(train.size(), 6u);
   EXPECT_EQ(train[0].input_ids, (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(train[1].input_ids, (std::vector<int32_t>{3, 4, 5}));
   EXPECT_EQ(train[1].labels, (std::vector<int32_t>{3, 4, 5}));
   EXPECT_EQ(train[2].input_ids, (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(train[3].input_ids, (std::vector<int32_t>{3, 4}));
   EXPECT_EQ(train[4].input_ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(train[5].input_ids, (std::vector<int32_t>{2, 3})) << "a document of one token has nothing to train";
 }
 
 TEST_F(Data, ReadsTables) {
