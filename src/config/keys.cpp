@@ -48,8 +48,8 @@ std::vector<Key> model_keys() {
       {.name = "preserve_thinking",
        .member = &Recipe::preserve_thinking,
        .help = "Keep the thoughts of earlier replies in a conversation. The model's own template gets the variable "
-               "preserve_thinking. With a built-in template, the key matters only if mask_history is true, "
-               "because mask_history would otherwise drop these thoughts.",
+               "preserve_thinking. With a built-in template, the key matters only with mask_history "
+               "and in the stages dpo, kto and rm, which would otherwise drop these thoughts.",
        .aliases = {"chat_template_kwargs.preserve_thinking"}},
       {.name = "rope_scaling",
        .member = &Recipe::rope_scaling,

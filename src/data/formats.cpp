@@ -5,6 +5,7 @@
 
 #include "data/messages.h"
 #include "data/read/columns.h"
+#include "data/token_rows.h"
 
 namespace fettle {
 namespace {
@@ -145,49 +146,6 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-std::vector<int32_t> integers(const ordered_json& row, const char* column) {
-  const ordered_json* list = find_column(row, column);
-  if (!list || !list->is_array()) bad_row("'{}' must be an array of integers", column);
-  std::vector<int32_t> out;
-  for (const auto& value : *list) {
-    if (!value.is_number_integer() || value.get<int64_t>() > INT32_MAX || value.get<int64_t>() < INT32_MIN)
-      bad_row("'{}' must hold 32-bit integers, but one is {}", column, value.dump().substr(0, 40));
-    out.push_back(value.get<int32_t>());
-  }
-  return out;
-}
-
-Sample tokens(const ordered_json& row) {
-  Sample sample{.kind = Sample::Kind::kTokens, .format = "tokens"};
-  sample.input_ids = integers(row, "input_ids");
-  if (sample.input_ids.empty()) bad_row("'input_ids' is empty");
-  for (int32_t id : sample.input_ids)
-    if (id < 0 || id >= 1 << 30) bad_row("'input_ids' holds {}, which is not a token id", id);
-  sample.labels = row.contains("labels") ? integers(row, "labels") : sample.input_ids;
-  if (sample.labels.size() != sample.input_ids.size())
-    bad_row("found {} input_ids but {} labels; wanted one label for each id", sample.input_ids.size(),
-            sample.labels.size());
-  for (size_t i = 0; i < sample.labels.size(); ++i)
-    if (sample.labels[i] != kIgnore && sample.labels[i] != sample.input_ids[i])
-      bad_row("label {} is {}, but its token is {}; a label must be its token or {}", i + 1, sample.labels[i],
-              sample.input_ids[i], kIgnore);
-  if (row.contains("attention_mask")) {
-    const std::vector<int32_t> mask = integers(row, "attention_mask");
-    if (mask.size() != sample.input_ids.size())
-      bad_row("found {} input_ids but {} numbers in attention_mask; wanted one number for each id",
-              sample.input_ids.size(), mask.size());
-    // Padding at either end is not part of the row.
-    size_t first = 0, last = mask.size();
-    while (first < last && mask[first] == 0) ++first;
-    while (last > first && mask[last - 1] == 0) --last;
-    if (first == last || std::find(mask.begin() + first, mask.begin() + last, 0) != mask.begin() + last)
-      bad_row("attention_mask may have zeros only at its ends");
-    for (auto* list : {&sample.input_ids, &sample.labels})
-      *list = {list->begin() + static_cast<std::ptrdiff_t>(first), list->begin() + static_cast<std::ptrdiff_t>(last)};
-  }
-  return sample;
-}
-
 Sample turns_of(const ordered_json& row, const DataSource& source) {
   const std::string column = turns_column(row, source);
   if (!source.formatting.empty()) return conversation(row, source, column, source.formatting == "sharegpt");
@@ -199,7 +157,7 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
 
 Sample read_any(const ordered_json& value, const DataSource& source) {
   auto has = [&](const char* column) { return find_column(value, column) != nullptr; };
-  if (has("input_ids")) return tokens(value);
+  if (has("input_ids")) return read_tokens(value);
   if (is_conversation(value, source)) {
     Sample sample = read_turns(value, source);
     want_order(sample.messages);

@@ -25,13 +25,15 @@ struct Sample {
   bool continues = false;                  // kText: the text beyond cutoff_len becomes further examples
   std::string reply;                       // the reply (kPrompted)
   std::vector<int32_t> input_ids, labels;  // token ids and labels (kTokens)
+  std::vector<bool> of_prompt;             // kTokens: the tokens that are trained only with train_on_prompt
+  std::vector<size_t> documents;           // kTokens: where the documents after the first one begin
   std::vector<Message> rejected;           // the conversation with the rejected reply (preferences.h)
   Preference preference = Preference::kNone;
   std::string_view format;  // the name of the format in docs/data.md
 };
 
-// Reads a row. A row with input_ids has token ids, and may have labels and attention_mask. For other rows, the source
-// sets the format. If the source sets none, the row's columns decide:
+// Reads a row. A row with input_ids has token ids (token_rows.h). For other rows, the source sets the format. If the
+// source sets none, the row's columns decide:
 // - openai: messages[{role, content}];
 // - sharegpt: conversations[{from, value}]; pairs: conversations[{human, assistant}];
 // - alpaca: instruction, input, output, system, history; or query, response, system, history;

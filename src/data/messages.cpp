@@ -250,6 +250,8 @@ Message read_message(const ordered_json& given, const MessageNames& names) {
   ordered_json extra = other_fields(value, names);
   if (!value.contains(names.content) && !extra.contains("tool_calls"))
     bad_row("a message of role '{}' has no '{}'", role->first, names.content);
+  if (message.role == "user" && message.no_content)
+    bad_row("the '{}' of a message of role '{}' is null", names.content, role->first);
   if (message.role == "function_call") read_calls(message, extra);
   if (!extra.empty()) message.extra_json = extra.dump();
   return message;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "data/chat/system_message.h"
 #include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
 
@@ -100,13 +101,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
       case Sample::Kind::kChat: chat(sample, where, outcome); break;
       case Sample::Kind::kText: text(sample, where, outcome); break;
       case Sample::Kind::kPrompted: prompted(sample, where, outcome); break;
-      case Sample::Kind::kTokens: {
-        outcome.tokens_by_role["tokens"] = static_cast<int64_t>(sample.input_ids.size());
-        Example example{std::move(sample.input_ids), std::move(sample.labels), where};
-        if (!fits(example, outcome)) break;
-        outcome.trained_by_role["tokens"] = example.trained_tokens();
-        outcome.examples.push_back(std::move(example));
-      }
+      case Sample::Kind::kTokens: tokens(sample, where, outcome); break;
     }
   } catch (const BadRow& error) {
     outcome.bad = error.what();
@@ -199,8 +194,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
     if (texts.second) example.second_text = std::move(encoded.types);
     whole = encoded.whole;
   } else {
-    if (!spec_.default_system.empty() && texts.messages[0].role != "system")
-      texts.messages.insert(texts.messages.begin(), {.role = "system", .content = spec_.default_system});
+    give_system(texts.messages, spec_.default_system, !spec_.template_name.empty());
     if (spec_.template_name.empty() && !tokenizer_.chat_template())
       throw UserError(
           "{}: this row is a conversation, but the model has no chat template; for a causal model, set `template`; for "
@@ -231,8 +225,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
 Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                                const std::string& where, Outcome& outcome) const {
   const bool plain = sample.plain && spec_.plain_text_rows;
-  if (!plain && !spec_.default_system.empty() && messages[0].role != "system")
-    messages.insert(messages.begin(), {.role = "system", .content = spec_.default_system});
+  if (!plain) give_system(messages, spec_.default_system, !spec_.template_name.empty());
   if (spec_.mask_history) {
     bool last = true;
     for (auto message = messages.rbegin(); message != messages.rend(); ++message)
@@ -295,6 +288,26 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
   for (size_t at = 0; at + 1 < ids.size(); at += most)
     add({ids.begin() + static_cast<std::ptrdiff_t>(at),
          ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});
+}
+
+// Takes a row that has token ids. Each document of a packed row becomes an example.
+void RowTokeniser::tokens(Sample& sample, const std::string& where, Outcome& outcome) const {
+  if (!spec_.train_on_prompt)
+    for (size_t i = 0; i < sample.labels.size(); ++i)
+      if (sample.of_prompt[i]) sample.labels[i] = kIgnore;
+  outcome.tokens_by_role["tokens"] = std::ssize(sample.input_ids);
+  sample.documents.push_back(sample.input_ids.size());
+  std::ptrdiff_t begin = 0;
+  for (const size_t start : sample.documents) {
+    const auto end = static_cast<std::ptrdiff_t>(start);
+    Example example{.input_ids = {sample.input_ids.begin() + begin, sample.input_ids.begin() + end},
+                    .labels = {sample.labels.begin() + begin, sample.labels.begin() + end},
+                    .source = where};
+    begin = end;
+    if (!fits(example, outcome)) continue;
+    outcome.trained_by_role["tokens"] += example.trained_tokens();
+    outcome.examples.push_back(std::move(example));
+  }
 }
 
 // Tokenises a prompt and a reply without a template. The reply ends with the tokenizer's eos_token.

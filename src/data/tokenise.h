@@ -24,7 +24,7 @@ namespace fettle {
 
 // The result for one row.
 struct Outcome {
-  std::vector<Example> examples;  // one; two for a preference pair; several for a long text that continues
+  std::vector<Example> examples;  // one; two for a preference pair; several for a long text or a packed row
   std::string bad;                // why the row cannot be used; "" when it can
   int64_t truncated_from = 0;     // the row's number of tokens before it was cut; 0: not cut
   std::string dropped;            // why the row was left out; "" when it was not
@@ -56,6 +56,7 @@ class RowTokeniser {
   Example rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                    const std::string& where, Outcome& outcome) const;
   void text(const Sample& sample, const std::string& where, Outcome& outcome) const;
+  void tokens(Sample& sample, const std::string& where, Outcome& outcome) const;
   void prompted(const Sample& sample, const std::string& where, Outcome& outcome) const;
   void classified(const Row& row, const DataSource& source, const std::string& where, Outcome& outcome) const;
   bool fits(Example& example, Outcome& outcome) const;

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "base/seconds_since.h"
 #include "checkpoint/peft/adapter_options.h"
+#include "data/chat/system_message.h"
 #include "step/open_model.h"
 
 namespace fettle {
@@ -85,6 +86,7 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   require_text(request);
   if (adapters == Adapters::kSideBySide) side_by_side_ = side_adapters(model_, request.adapters());
   const DataSpec data = request.data();
+  built_in_template_ = !data.template_name.empty();
   if (system == SystemMessage::kDefault) default_system_ = data.default_system;
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
   if (wanted == Template::kRequired || (row_reader(request.stage().rows).conversations && offered))
@@ -112,20 +114,14 @@ const std::string& Session::template_source(bool with_tools) const {
 std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json,
                                      const std::string& variables) const {
   internal_check(template_.has_value(), "prompt() of messages needs a chat template");
-  add_default_system(messages);
+  give_system(messages, default_system_, built_in_template_);
   return template_->prompt(messages, tools_json, variables);
-}
-
-void Session::add_default_system(std::vector<Message>& messages) const {
-  const bool has_system = !messages.empty() && messages[0].role == "system";
-  if (!default_system_.empty() && !has_system)
-    messages.insert(messages.begin(), Message{.role = "system", .content = default_system_, .extra_json = ""});
 }
 
 std::string Session::reply_text(std::vector<Message> messages, const Message& reply, const std::string& tools_json,
                                 const std::string& variables) const {
   internal_check(template_.has_value(), "reply_text() needs a chat template");
-  add_default_system(messages);
+  give_system(messages, default_system_, built_in_template_);
   messages.push_back(reply);
   std::string text;
   for (const ChatTemplate::Piece& piece : template_->render(messages, tools_json, variables))

@@ -46,8 +46,8 @@ class Session {
   // Returns the Jinja text of the template that renders conversations with or without tools. There must be a template.
   const std::string& template_source(bool with_tools) const;
 
-  // Returns the prompt for the next reply. Puts default_system first when there is no system message.
-  // `variables` is a JSON object with further variables of the chat template, or "".
+  // Returns the prompt for the next reply. Puts default_system first when there is no system message
+  // (system_message.h). `variables` is a JSON object with further variables of the chat template, or "".
   std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "",
                               const std::string& variables = "") const;
   // Returns the text that a model trained on this conversation writes as its last turn `reply`, without special tokens.
@@ -75,11 +75,10 @@ class Session {
 
  private:
   struct Weights;
-  void add_default_system(std::vector<Message>& messages) const;
-
   Request request_;
   GenerationSpec spec_;
   std::string default_system_;
+  bool built_in_template_ = false;
   Model model_;
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;

@@ -26,8 +26,10 @@ Mix mix_named(const std::string& name) {
   return Mix::kInterleaveOver;
 }
 
-Thinking thinking(const Recipe& recipe) {
-  Thinking thinking{.keep_old = recipe.preserve_thinking, .drop_old = recipe.mask_history};
+// As in LLaMA-Factory, earlier replies lose their thoughts if only the last reply is trained.
+Thinking thinking(const Recipe& recipe, RowKind rows) {
+  const bool only_last = recipe.mask_history || rows == RowKind::kPreferencePairs || rows == RowKind::kRatedReplies;
+  Thinking thinking{.keep_old = recipe.preserve_thinking, .drop_old = only_last};
   if (recipe.enable_thinking != "auto") thinking.enabled = recipe.enable_thinking == "true";
   return thinking;
 }
@@ -48,7 +50,7 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .template_name = recipe.template_name,
           .eos_token = recipe.eos_token,
           .tool_format = recipe.tool_format,
-          .thinking = thinking(recipe),
+          .thinking = thinking(recipe, stage.rows),
           .default_system = recipe.default_system,
           .cutoff_len = cutoff_len,
           .overlength = overlength_named(recipe.overlength),

@@ -342,10 +342,12 @@ TEST_F(RecipeShape, AxolotlsTemplatesOfDataSets) {
   EXPECT_NE(refusal("chat_template: llama3\n" + with_set(chat + more + "  chat_template: chatml\n"))
                 .find("chat_template: found chatml after llama3"),
             std::string::npos);
-  for (const char* name : {"metharme", "llava"})
+  for (const char* name : {"metharme", "llava", "alpaca"})
     EXPECT_NE(refusal("chat_template: " + std::string(name) + "\n" + with_set(chat))
                   .find("save it as chat_template.jinja in the model folder"),
               std::string::npos);
+  for (const char* name : {"nemotron", "nemotron_h", "command_a_rag"})
+    EXPECT_EQ(read("chat_template: " + std::string(name) + "\n" + with_set(chat)).template_name, "");
   read("chat_template: gemma3\n" + with_set(chat));
   EXPECT_NE(said_.find("names a family of models; Fettle uses the template in the model folder"), std::string::npos)
       << said_;

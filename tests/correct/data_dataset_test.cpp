@@ -100,6 +100,39 @@ TEST_F(Data, ReadsTextAndTokens) {
   EXPECT_EQ(data.train[1].labels, (std::vector<int32_t>{5, 6}));
 }
 
+TEST_F(Data, MasksOfTokenRowsDecideWhatIsTrained) {
+  const std::string text = R"({"input_ids": [1, 2, 3, 4], "assistant_masks": [0, 0, 1, 1]}
+{"input_ids": [1, 2, 3, 4], "loss_mask": [true, true, false, true], "labels": [-100, 2, 3, 4]}
+{"input_ids": [0, 2, 3, 4], "completion_mask": [0, 0, 0, 1], "attention_mask": [0, 1, 1, 1], "assistant_masks": null}
+)";
+  spec.sets = {file("a.jsonl", text)};
+  const Examples masked = load().train;
+  EXPECT_EQ(masked[0].labels, (std::vector<int32_t>{kIgnore, kIgnore, 3, 4}));
+  EXPECT_EQ(masked[1].labels, (std::vector<int32_t>{kIgnore, 2, kIgnore, 4}));
+  EXPECT_EQ(masked[2].labels, (std::vector<int32_t>{kIgnore, kIgnore, 4}));
+  spec.train_on_prompt = true;
+  const Examples whole = load().train;
+  EXPECT_EQ(whole[0].labels, (std::vector<int32_t>{kIgnore, kIgnore, 3, 4}));
+  EXPECT_EQ(whole[2].labels, (std::vector<int32_t>{2, 3, 4}));
+}
+
+TEST_F(Data, PackedTokenRowsAreDivided) {
+  spec.sets = {file("a.jsonl", R"({"input_ids": [1, 2, 3, 4, 5], "seq_lengths": [2, 3]}
+{"input_ids": [1, 2, 3, 4, 0, 0], "position_ids": [0, 1, 0, 1, 0, 0], "attention_mask": [1, 1, 1, 1, 0, 0]}
+{"input_ids": [1, 2, 3], "position_ids": [0, 1, 2]}
+{"input_ids": [9, 2, 3], "position_ids": [0, 0, 1]}
+)")};
+  const Examples train = load().train;
+  ASSERT_EQ(train.size(), 6u);
+  EXPECT_EQ(train[0].input_ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(train[1].input_ids, (std::vector<int32_t>{3, 4, 5}));
+  EXPECT_EQ(train[1].labels, (std::vector<int32_t>{3, 4, 5}));
+  EXPECT_EQ(train[2].input_ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(train[3].input_ids, (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(train[4].input_ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(train[5].input_ids, (std::vector<int32_t>{2, 3})) << "a document of one token has nothing to train";
+}
+
 TEST_F(Data, ReadsTables) {
   EXPECT_EQ(rows("a.csv", "instruction,output\n\"say \"\"x\"\",\nplease\",y\r\nplain,z"),
             (Rows{"say \"x\",\nplease[[y</s>]]", "plain[[z</s>]]"}));
@@ -291,6 +324,31 @@ TEST_F(Data, TrainsTheTurnsThatTheRecipeSelects) {
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"qa</s>r[[b</s>]]"}));
   spec.default_system = "S:";
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"S:qa</s>r[[b</s>]]"}));
+}
+
+TEST_F(Data, AnEmptySystemMessageCountsAsNone) {
+  const std::string
+      with =
+          R"({"messages": [{"role": "system", "content": ""}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})",
+      null =
+          R"({"messages": [{"role": "system", "content": null}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})",
+      without = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  TestTokenizer files;
+  for (const char* token : {"<|im_end|>", "<|eot_id|>", "<end_of_turn>"}) files.special.emplace_back(token);
+  tokenizer = files.open();
+  for (const char* name : {"qwen", "llama3", "gemma", "smollm2", "chatml"}) {
+    spec.template_name = name;
+    EXPECT_EQ(rows("a.jsonl", with), rows("a.jsonl", without)) << name;
+    EXPECT_EQ(rows("a.jsonl", null), rows("a.jsonl", without)) << name;
+  }
+  files.chat_template =
+      "{% for m in messages %}{{ m.role[0] + '|' + m.content + eos_token }}{% endfor %}"
+      "{% if add_generation_prompt %}a|{% endif %}";
+  tokenizer = files.open();
+  spec.template_name = "";
+  EXPECT_EQ(rows("a.jsonl", with), (Rows{"s|</s>u|q</s>a|[[a</s>]]"})) << "the model's own template gets it";
+  spec.default_system = "S";
+  EXPECT_EQ(rows("a.jsonl", with), (Rows{"s|S</s>u|q</s>a|[[a</s>]]"}));
 }
 
 TEST_F(Data, CutsOrDropsWhatIsTooLong) {

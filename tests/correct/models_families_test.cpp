@@ -326,8 +326,12 @@ TEST(Config, BaichuansOfBothSizesAndGenerations) {
   EXPECT_TRUE(large.alibi);
   EXPECT_EQ(large.max_position_embeddings, 128) << "model_max_length";
   Json first = config_of("baichuan7b");
-  first["vocab_size"] = 64000;
-  EXPECT_FALSE(make_model(first, "b").config.normalised_head);
+  for (const int64_t vocabulary : {64000, 64001, 64064}) {  // also with new tokens
+    first["vocab_size"] = vocabulary;
+    EXPECT_FALSE(make_model(first, "b").config.normalised_head) << vocabulary;
+  }
+  first["vocab_size"] = 125696;
+  EXPECT_TRUE(make_model(first, "b").config.normalised_head);
 }
 
 TEST(Config, Experts) {

@@ -38,6 +38,17 @@ TEST(DataSpec, HoldsWhatTheRecipeSays) {
   EXPECT_EQ(spec.cache, "off");
 }
 
+TEST(DataSpec, EarlierRepliesLoseTheirThoughtsIfOnlyTheLastOneIsTrained) {
+  Recipe recipe;
+  for (const Stage* stage : {&dpo_stage(), &kto_stage(), &rm_stage()})
+    EXPECT_TRUE(data_spec(recipe, *stage, {}, 77).thinking.drop_old);
+  EXPECT_FALSE(data_spec(recipe, sft_stage(), {}, 77).thinking.drop_old);
+  recipe.mask_history = true;
+  EXPECT_TRUE(data_spec(recipe, sft_stage(), {}, 77).thinking.drop_old);
+  recipe.preserve_thinking = true;
+  EXPECT_TRUE(data_spec(recipe, dpo_stage(), {}, 77).thinking.keep_old);
+}
+
 TEST(Packing, IsOnInPretrainingUnlessTheRecipeSaysOtherwise) {
   Recipe recipe;
   auto packs = [&](const Stage& stage) {

@@ -155,12 +155,17 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"prompt": null, "completion": "a"})", "'prompt' is null"},
       {R"({"prompt": "q", "chosen": "a", "rejected": "b"})",
        "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo"},
+      {R"({"messages": [{"role": "user", "content": null}, {"role": "assistant", "content": "a"}]})",
+       "the 'content' of a message of role 'user' is null"},
       {R"({"input_ids": [1, "2"]})", "'input_ids' must hold 32-bit integers"},
       {R"({"input_ids": [1, -2]})", "holds -2, which is not a token id"},
       {R"({"input_ids": []})", "'input_ids' is empty"},
       {R"({"input_ids": [1, 2], "labels": [1]})", "2 input_ids but 1 labels"},
       {R"({"input_ids": [1, 2], "labels": [1, 3]})", "label 2 is 3, but its token is 2"},
       {R"({"input_ids": [1, 2, 3], "attention_mask": [1, 0, 1]})", "attention_mask may have zeros only at its ends"},
+      {R"({"input_ids": [1, 2], "assistant_masks": [1]})", "2 input_ids but 1 numbers in assistant_masks"},
+      {R"({"input_ids": [1, 2], "completion_mask": [0, 2]})", "'completion_mask' must hold only 0 and 1"},
+      {R"({"input_ids": [1, 2], "seq_lengths": [1, 2]})", "the sum of 'seq_lengths' is 3, but the row has 2 input_ids"},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.row);

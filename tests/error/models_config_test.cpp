@@ -99,6 +99,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(with("rope_scaling", "linear"), HasSubstr("wanted an object"));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "linear"}}), HasSubstr("rope_type linear needs 'factor'"));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}), HasSubstr("factor is 0"));
+  EXPECT_THAT(with("is_causal", false), HasSubstr("'is_causal' is false; only true is implemented"));
+  EXPECT_THAT(with("is_causal", true), "no error");
+  EXPECT_THAT(with("per_layer_config", {{"0", {{"sliding_window", 8}}}}), HasSubstr("'per_layer_config' is"));
   const Json linear{{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 1e4}};
   Json both = changed(llama(), "rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e4}});
   EXPECT_THAT(message(changed(both, "rope_scaling", linear)),

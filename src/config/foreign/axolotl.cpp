@@ -32,6 +32,9 @@ bool is_of_a_family(std::string_view name) {
                                                 "cohere",
                                                 "command_a",
                                                 "command_a_tool_use",
+                                                "command_a_rag",
+                                                "nemotron",
+                                                "nemotron_h",
                                                 "aya",
                                                 "deepseek_v2",
                                                 "deepseek_v3",
@@ -254,7 +257,7 @@ class AxolotlReader {
     }
     if (name.empty()) return;
     handle("chat_template");
-    if (name == "metharme" || name == "llava")
+    if (name == "metharme" || name == "llava" || name == "alpaca")
       throw UserError(
           "{}: chat_template: {} is not available; save it as chat_template.jinja in the model folder, and set "
           "chat_template: tokenizer_default",
