@@ -13,6 +13,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/files/standard_output.h"
+#include "base/files/standard_streams.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/report_error.h"
 #include "board/board.h"
@@ -488,6 +490,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace fettle;
+  hold_standard_streams();
+  end_on_signals();
   try {
     const int code = run(argc, argv);
     check_written(std::cout);

@@ -40,6 +40,13 @@ void put(const char* text) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
+// The process with the id 1 of a container does not get the default action of a signal, so it exits instead.
+void end_at_once(int signal) {
+  if (getpid() == 1) _exit(128 + signal);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);  // ends the process when the signal handler returns
+}
+
 // A signal handler, so it may only call functions that POSIX lists as async-signal-safe.
 void remember(int signal) {
   const int error = errno;
@@ -47,8 +54,7 @@ void remember(int signal) {
   std::atomic<int64_t>& first = first_at[static_cast<size_t>(signal)];
   if (first != 0) {
     if (now - first >= kSameSignalMs) {
-      std::signal(signal, SIG_DFL);
-      std::raise(signal);  // ends the process when this handler returns
+      end_at_once(signal);
     }
     errno = error;
     return;
@@ -66,6 +72,12 @@ void remember(int signal) {
 }
 
 }  // namespace
+
+void end_on_signals() {
+  if (getpid() != 1) return;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (std::signal(signal, end_at_once) == SIG_IGN) std::signal(signal, SIG_IGN);
+}
 
 InterruptScope::InterruptScope() {
   if (++scopes == 1) {  // no outer scope is alive, so an earlier signal is forgotten

@@ -6,6 +6,10 @@
 
 namespace fettle {
 
+// Makes SIGINT, SIGTERM and SIGHUP end the process outside of an InterruptScope, too, if its process id is 1. Linux
+// ignores these signals otherwise in such a process, which is the first one of a container. main() calls this once.
+void end_on_signals();
+
 // While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process,
 // except within a second after the first: it then counts as the same signal, delivered twice. If SIGHUP was ignored
 // before (nohup), it stays ignored. After SIGHUP, and after any signal while there is an InterruptNotice, writes to a

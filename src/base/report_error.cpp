@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "base/files/file_error.h"
 #include "base/log.h"
@@ -14,7 +15,12 @@ Failure current_failure() {
   } catch (const Error& error) {
     return {error.code(), error.what()};
   } catch (const std::filesystem::filesystem_error& error) {
-    return {ExitCode::kUser, file_error(error).what()};
+    const Error ours = file_error(error);
+    return {ours.code(), ours.what()};
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) return {ExitCode::kInternal, error.what()};
+    return {ExitCode::kDoesNotFit,
+            "the system starts no more threads: raise the limit of processes (ulimit -u, or the container's)"};
   } catch (const std::bad_alloc&) {
     return {ExitCode::kDoesNotFit, "the machine has no free memory left"};
   } catch (const std::exception& error) {

@@ -34,7 +34,7 @@ auto retry_files(
       if (!of_files || last) throw;
       warn("{}: {}; trying again", what, error.what());
     } catch (const std::filesystem::filesystem_error& error) {
-      if (last) throw file_error(error);
+      if (last) throw_file_error("use", error.path1(), error.code().value());
       warn("{}: {}; trying again", what, file_error(error).what());
     }
     const auto end = steady_clock::now() + std::chrono::duration<double>(kRetryPauses[attempt]);

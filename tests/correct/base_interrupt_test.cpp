@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 #include <thread>
 
 #include "base/interrupt.h"
@@ -113,6 +117,45 @@ TEST(Interrupt, AClosedPipeDoesNotEndTheProcess) {
         std::exit(7);
       },
       testing::ExitedWithCode(7), "");
+}
+
+// Runs `body` in a process with the id 1, as in a container. Returns its exit code, or nullopt if this system allows no
+// such process.
+std::optional<int> code_of_first_process(const std::function<void()>& body) {
+  constexpr int kNotAllowed = 99;
+  const pid_t outer = fork();
+  if (outer == 0) {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) _exit(kNotAllowed);
+    const pid_t first = fork();
+    if (first < 0) _exit(kNotAllowed);
+    if (first == 0) {
+      body();
+      _exit(3);
+    }
+    int status = 0;
+    waitpid(first, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 4);
+  }
+  int status = 0;
+  waitpid(outer, &status, 0);
+  const int code = WEXITSTATUS(status);
+  return code == kNotAllowed ? std::nullopt : std::optional(code);
+}
+
+TEST(Interrupt, EndsTheFirstProcessOfAContainer) {
+  const auto plain = code_of_first_process([] {
+    end_on_signals();
+    std::raise(SIGTERM);
+  });
+  if (!plain) GTEST_SKIP() << "this system does not allow a namespace of process ids";
+  EXPECT_EQ(plain, 128 + SIGTERM);
+  const auto in_scope = code_of_first_process([] {
+    const InterruptScope scope;
+    std::raise(SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    std::raise(SIGINT);
+  });
+  EXPECT_EQ(in_scope, 128 + SIGINT);
 }
 
 TEST(Interrupt, NewScopeHasNoSignal) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "base/report_error.h"
 
@@ -30,7 +31,14 @@ TEST(ReportError, HasACodeAndAMessageForEachKind) {
   expect(DeviceError("no plugin"), ExitCode::kDevice, "no plugin", "error: ");
   expect(InternalError("rank 3"), ExitCode::kInternal, "rank 3", "internal error: ");
   const std::error_code full = std::make_error_code(std::errc::no_space_on_device);
-  expect(std::filesystem::filesystem_error("write", "/a/file", full), ExitCode::kUser, "/a/file", "error: ");
+  expect(std::filesystem::filesystem_error("write", "/a/file", full), ExitCode::kDoesNotFit, "cannot use /a/file",
+         "error: ");
+  const std::error_code denied = std::make_error_code(std::errc::permission_denied);
+  expect(std::filesystem::filesystem_error("write", "/a/file", denied), ExitCode::kUser, "cannot use /a/file",
+         "error: ");
+  const std::error_code no_thread = std::make_error_code(std::errc::resource_unavailable_try_again);
+  expect(std::system_error(no_thread), ExitCode::kDoesNotFit, "the system starts no more threads", "error: ");
+  expect(std::system_error(full), ExitCode::kInternal, "No space left", "internal error: ");
   expect(std::bad_alloc(), ExitCode::kDoesNotFit, "the machine has no free memory left", "error: ");
   expect(std::runtime_error("odd"), ExitCode::kInternal, "odd", "internal error: ");
 }

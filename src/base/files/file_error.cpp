@@ -43,4 +43,12 @@ void throw_file_error(std::string_view action, const fs::path& path, int error_n
   throw UserError("{}", text);
 }
 
+Error file_error(const fs::filesystem_error& error) {
+  try {
+    throw_file_error("use", error.path1(), error.code().value());
+  } catch (const Error& ours) {
+    return ours;
+  }
+}
+
 }  // namespace fettle

@@ -8,13 +8,12 @@
 
 namespace fettle {
 
-inline UserError file_error(const std::filesystem::filesystem_error& error) {
-  return UserError("{}: {}; check the disk and the folder's permissions", error.path1().string(),
-                   error.code().message());
-}
-
 // Throws UserError for a failed file operation, or DoesNotFit when the disk or the memory is full. The message has
 // `action` ("write"), `path`, the system's reason and the remedy.
 [[noreturn]] void throw_file_error(std::string_view action, const std::filesystem::path& path, int error_number);
+
+// Returns what throw_file_error would throw, with the error's first path and "use" as the action. Its type is Error, so
+// only the code tells UserError and DoesNotFit apart.
+Error file_error(const std::filesystem::filesystem_error& error);
 
 }  // namespace fettle
