@@ -97,8 +97,7 @@ std::string table_with_name(const Model& model, const std::string& target) {
   for (const Param& param : model.params)
     if (param.role == Role::kTokenEmbedding || param.role == Role::kHead) tables.push_back(param.hf_name);
   for (const std::string& table : tables)
-    if (const std::string name = table.empty() ? "" : module_of(table);
-        name == target || name.ends_with("." + target))
+    if (const std::string name = table.empty() ? "" : module_of(table); name == target || name.ends_with("." + target))
       return name;
   return "";
 }

@@ -274,8 +274,8 @@ void check_groups(const ModelConfig& c, const std::string& file) {
 // Refuses settings that change the computation of most families and that no family reads: attention to later tokens,
 // and sizes that differ between layers (only Gemma 4 reads them).
 void check_unread(const Model& model, const ConfigReader& outer) {
-  for (const ConfigReader& r : outer.has("text_config") ? std::vector{outer, outer.inner("text_config")}
-                                                        : std::vector{outer}) {
+  for (const ConfigReader& r :
+       outer.has("text_config") ? std::vector{outer, outer.inner("text_config")} : std::vector{outer}) {
     if (model.config.causal) r.refuse_unless("is_causal", true);
     if (!model.family->model_type.starts_with("gemma4")) r.refuse_unless("per_layer_config", nlohmann::json::object());
   }

@@ -286,9 +286,10 @@ TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
   EXPECT_EQ(lora.lora_alpha, 16);
   EXPECT_EQ(lora.lora_target,
             (std::vector<std::string>{"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}));
-  EXPECT_EQ(read(model("qlora_llama3_1_8b", "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: true\n"))
-                .quantization_bit,
-            4);
+  EXPECT_EQ(read(model("qlora_llama3_1_8b", "  lora_attn_modules: [q_proj]\n")).quantization_bit, 4);
+  EXPECT_NE(refusal(model("qlora_llama3_1_8b", "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: true\n"))
+                .find("no LoRA for the head"),
+            std::string::npos);
   EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: [k_norm]\n")).find("found 'k_norm'"),
             std::string::npos);
   EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: q_proj\n")).find("wanted a list"),

@@ -41,6 +41,23 @@ TEST(Lora, ATargetThatPeftRefusesIsNamed) {
                      testing::HasSubstr("mixer.in_proj")));
 }
 
+// PEFT adapts embedding and head when a list names them, so leaving them out would change the result.
+TEST(Lora, TablesAreNotLeftOutOfAList) {
+  nlohmann::json llama{{"model_type", "llama"},       {"vocab_size", 10},         {"hidden_size", 8},
+                       {"num_hidden_layers", 1},      {"num_attention_heads", 2}, {"intermediate_size", 8},
+                       {"max_position_embeddings", 8}};
+  for (const bool tied : {false, true}) {
+    llama["tie_word_embeddings"] = tied;
+    const Model model = make_model(llama, "config.json");
+    for (const char* table : {"lm_head", "embed_tokens", "model.embed_tokens"})
+      EXPECT_THAT(user_error([&] {
+                    lora_modules(model, {"q_proj", table});
+                  }),
+                  testing::AllOf(testing::HasSubstr("Fettle has no LoRA for it"),
+                                 testing::HasSubstr("additional_target: " + std::string(table))));
+  }
+}
+
 TEST(Lora, AnExpressionMatchesTheWholeNameOfAllLayers) {
   const Model model = make_model(
       {{"model_type", "gpt2"}, {"vocab_size", 10}, {"n_embd", 12}, {"n_layer", 2}, {"n_head", 3}}, "config.json");

@@ -318,8 +318,9 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (!config.modules_to_save.empty() && !support.modules_to_save) reader.refuse_feature("modules_to_save");
   if (!config.target_parameters.empty() && !support.target_parameters) reader.refuse_feature("target_parameters");
   // These fields configure the initialisation or disabled features, or are only informative.
-  for (const char* name : {"inference_mode", "auto_mapping", "revision", "peft_version", "megatron_core",
-                           "loftq_config", "eva_config", "corda_config", "qalora_group_size", "runtime_config", "ensure_weight_tying"})
+  for (const char* name :
+       {"inference_mode", "auto_mapping", "revision", "peft_version", "megatron_core", "loftq_config", "eva_config",
+        "corda_config", "qalora_group_size", "runtime_config", "ensure_weight_tying"})
     reader.field(name);
   reader.finish();
 

@@ -12,7 +12,8 @@ constexpr int64_t kBaichuan1Vocabulary = 64000, kMostOfBaichuan1 = 100'000;  // 
 
 // config.json has no fields for ALiBi and for the normalised head, so other fields must tell the models apart: only the
 // 7B models (without ALiBi) have max_position_embeddings, and only Baichuan 1 (without the normalised head) has a
-// vocab_size of 64000, or a little more with new tokens; Baichuan 2 has 125,696. The published code shows what each model computes.
+// vocab_size of 64000, or a little more with new tokens; Baichuan 2 has 125,696. The published code shows what each
+// model computes.
 ModelConfig read_baichuan(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.fused_qkv = "W_pack";
