@@ -46,7 +46,7 @@ Section: science
 Priority: optional
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
 Depends: $(sed -n 's/^shlibs:Depends=//p' <<<"$depends")
-Recommends: ca-certificates
+Recommends: ca-certificates, redis-server
 Suggests: $(sed -n 's/^shlibs:Suggests=//p' <<<"$depends")
 Description: fine-tunes language models
  A program that trains, evaluates and serves language models on CPUs, and on

@@ -31,7 +31,12 @@ install_packages() {
     as_root=(sudo)
   fi
   local log=$cache/packages.log
-  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=600)
+  # sudo drops the variables that name a proxy.
+  local proxies=() name
+  for name in http_proxy https_proxy no_proxy; do
+    [[ -z ${!name:-} ]] || proxies+=("$name=${!name}")
+  done
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${proxies[@]}" apt-get -qq -o DPkg::Lock::Timeout=600)
   "${apt[@]}" update >"$log" 2>&1 || echo "setup: apt-get update failed; continuing with the existing package lists" >&2
   "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 || {
     tail -n 15 "$log" >&2
