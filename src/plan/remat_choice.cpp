@@ -207,6 +207,8 @@ PlannedRemat plan_remat(const Request& request, Variant variant, const Machine& 
     variant.gradient_checkpointing = run.remat.name;
     variant.per_device_train_batch_size = asked.rows_per_device * run.merged_micro_batches;
     variant.gradient_accumulation_steps = run.batch.micro_batches;
+    // Evaluations stay as asked. (KTO's rows, of which an evaluation may need more, are never merged.)
+    if (run.merged_micro_batches > 1) variant.per_device_eval_batch_size = asked.eval_rows_per_device;
     const auto [plan, added] =
         plans.emplace(std::pair(run.merged_micro_batches, run.remat.name), plan_step(request, variant, machine));
     return plan->second.memory.peak;

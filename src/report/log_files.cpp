@@ -87,7 +87,7 @@ std::string to_json(const TrainerState& state) {
                     {"train_batch_size", state.train_batch_size},
                     {"trial_name", nullptr},
                     {"trial_params", nullptr}};
-  return fields.dump(2, ' ', true) + "\n";
+  return fields.dump(2, ' ', true, Json::error_handler_t::replace) + "\n";
 }
 
 TrainerState read_trainer_state(const fs::path& file) {

@@ -55,8 +55,9 @@ Json read_json_file(const fs::path& path) {
 template nlohmann::json read_json_file(const fs::path&);
 template nlohmann::ordered_json read_json_file(const fs::path&);
 
+// Bytes that are not UTF-8, as paths may have, are written as U+FFFD.
 void write_json_file(const fs::path& path, const nlohmann::json& value, int indent) {
-  write_file(path, value.dump(indent, ' ', true) + "\n");
+  write_file(path, value.dump(indent, ' ', true, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace fettle

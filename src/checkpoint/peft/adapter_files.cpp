@@ -390,7 +390,7 @@ std::string to_json(const AdapterConfig& config) {
   for (const auto& [name, value] : config.selection.items()) fields[name] = OrderedJson::parse(value.dump());
   OrderedJson all = OrderedJson::object();
   for (auto& [name, value] : fields) all[name] = std::move(value);
-  return all.dump(2, ' ', true);
+  return all.dump(2, ' ', true, OrderedJson::error_handler_t::replace);
 }
 
 SafetensorsWriter begin_adapter(const fs::path& folder, const AdapterConfig& config, const NamedShapes& tensors) {
