@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
+#include "sharding/rules.h"
 
 namespace fettle {
 namespace {
@@ -75,6 +76,9 @@ StepPlan largest_fit(const Request& request, const Variant& variant, const Machi
   if (machine.memory().limit == 0) throw UserError("--fit: the memory of {} is not known", machine.title());
   const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
   const int64_t splits = run.sharding.mesh().size_of("sp");
+  if (variant.mesh && by == FitBy::kBatch)
+    info("mesh: auto chose {}; set it in the recipe to use the batch size that is found here",
+         mesh_title(run.sharding.mesh()));
   const int64_t start = by == FitBy::kBatch ? run.rows_per_device : run.data.cutoff_len;
   const int64_t most = by == FitBy::kBatch ? kMostRows : std::max(run.model.config.max_position_embeddings, start);
   std::map<int64_t, StepPlan> plans;

@@ -1,5 +1,7 @@
 #include "plan/remedies.h"
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "base/log.h"
 
@@ -7,6 +9,14 @@ namespace fettle {
 namespace {
 
 constexpr size_t kEnough = 3;  // the search ends after this many remedies
+
+// Returns the mesh as a recipe writes it: "mesh: {fsdp: 4, tp: 2}".
+std::string mesh_key(const std::map<std::string, int64_t>& mesh) {
+  std::vector<std::string> parts;
+  for (const auto& [axis, size] : mesh)
+    if (size > 1) parts.push_back(fmt::format("{}: {}", axis, size));
+  return fmt::format("mesh: {{{}}}", parts.empty() ? "fsdp: 1" : fmt::format("{}", fmt::join(parts, ", ")));
+}
 
 class Search {
  public:
@@ -81,14 +91,17 @@ class Search {
     int64_t fewer =
         static_cast<int64_t>(static_cast<double>(rows) * room / static_cast<double>(plan_.memory.temporaries));
     while (fewer > 1 && rows % fewer != 0) --fewer;
+    // With mesh: auto, the recipe's number of rows counts for each device, whatever the mesh; here it counts for a
+    // mesh.
+    const std::string mesh = plan_.variant.mesh ? mesh_key(*plan_.variant.mesh) + " and " : "";
     for (int64_t size : {fewer, int64_t{1}}) {
       if (size < 1 || size >= rows) continue;
       Variant changed = plan_.variant;
       changed.per_device_train_batch_size = size;
       changed.gradient_accumulation_steps = plan_.run.batch.micro_batches * rows / size;
-      if (attempt(fmt::format("per_device_train_batch_size: {} with gradient_accumulation_steps: {} (the same number "
+      if (attempt(fmt::format("{}per_device_train_batch_size: {} with gradient_accumulation_steps: {} (the same number "
                               "of rows per step)",
-                              size, *changed.gradient_accumulation_steps),
+                              mesh, size, *changed.gradient_accumulation_steps),
                   changed, machine_))
         return;
     }
@@ -150,7 +163,9 @@ class Search {
         std::map<std::string, int64_t> wider;
         for (const auto& [axis, size] : mesh.axes) wider[axis] = size;
         wider["fsdp"] = mesh.size_of("fsdp") * times;
-        with_mesh = fmt::format(" with mesh fsdp {}", wider["fsdp"]);
+        with_mesh = " with " + mesh_key(wider);
+        if (plan_.variant.mesh)
+          with_mesh += fmt::format(", per_device_train_batch_size: {}", plan_.run.rows_per_device);
         changed.mesh = std::move(wider);
       }
       if (attempt(larger->title() + with_mesh + with_rows, changed, *larger)) return;

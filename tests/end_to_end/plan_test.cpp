@@ -89,6 +89,16 @@ TEST(Plan, ListsRemediesWhenTheStepDoesNotFit) {
                              HasSubstr("per_device_train_batch_size: ")));
 }
 
+// With mesh: auto, a number of rows says something only together with the mesh that was chosen.
+TEST(Plan, RemediesNameTheMeshThatAutoChose) {
+  TempFolder folder;
+  const Outcome run = run_fettle(folder, plan_words({"--target", small_card(folder, 3'000'000, true) + ":2",
+                                                     "mesh=auto", "per_device_train_batch_size=8", "--json"}));
+  ASSERT_EQ(run.code, 3) << run.err;
+  const nlohmann::json remedies = nlohmann::json::parse(run.out)["remedies"];
+  EXPECT_THAT(remedies.dump(), HasSubstr("mesh: {dp: 2} and per_device_train_batch_size: 4 with")) << run.out;
+}
+
 // With tp, each device of a card that is too small for the whole hidden states can store its part of them.
 TEST(Plan, SplitsTheHiddenStateOverTpIfTheStepDoesNotFit) {
   TempFolder folder;
