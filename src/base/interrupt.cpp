@@ -53,9 +53,7 @@ void remember(int signal) {
   const int64_t now = milliseconds();
   std::atomic<int64_t>& first = first_at[static_cast<size_t>(signal)];
   if (first != 0) {
-    if (now - first >= kSameSignalMs) {
-      end_at_once(signal);
-    }
+    if (now - first >= kSameSignalMs) end_at_once(signal);
     errno = error;
     return;
   }

@@ -24,11 +24,15 @@ std::vector<int32_t> integers(const ordered_json& row, const char* column) {
   return out;
 }
 
+void want_one_each(size_t found, const char* column, size_t count) {
+  if (found != count)
+    bad_row("found {} input_ids but {} numbers in {}; wanted one number for each id", count, found, column);
+}
+
 // Returns a column that has one integer for each of `count` tokens.
 std::vector<int32_t> one_each(const ordered_json& row, const char* column, size_t count) {
   std::vector<int32_t> out = integers(row, column);
-  if (out.size() != count)
-    bad_row("found {} input_ids but {} numbers in {}; wanted one number for each id", count, out.size(), column);
+  want_one_each(out.size(), column, count);
   return out;
 }
 
@@ -43,8 +47,7 @@ std::vector<bool> trained_by_mask(const ordered_json& row, const char* column, s
       bad_row("'{}' must hold only 0 and 1, but one is {}", column, value.dump().substr(0, 40));
     out.push_back(value == true || value == 1);
   }
-  if (out.size() != count)
-    bad_row("found {} input_ids but {} numbers in {}; wanted one number for each id", count, out.size(), column);
+  want_one_each(out.size(), column, count);
   return out;
 }
 

@@ -105,24 +105,51 @@ TEST(TokenLoss, ChunksEqualTheWholeWithABiasOnTheHead) {
   expect_chunks_equal_the_whole(true);
 }
 
+Value every_third_untrained(int64_t rows, int64_t positions, int64_t vocabulary) {
+  Value out{{DType::kI32, {rows, positions}}, {}};
+  for (int64_t i = 0; i < rows * positions; ++i)
+    out.elements.push_back(i % 3 == 0 ? -100 : static_cast<double>(i * 7 % vocabulary));
+  return out;
+}
+
+// Hidden states, a head and targets as inputs of a program for a mesh.
+struct PlacedRows {
+  static const ModelConfig& config() {
+    static const ModelConfig plain;
+    return plain;
+  }
+  static const Weights& no_weights() {
+    static const Weights none;
+    return none;
+  }
+  Tensor placed(const Value& value, const LogicalAxes& axes, const char* name) {
+    return run.input(value, rules.partition(axes, value.shape.dims, name));
+  }
+
+  PlacedRows(const MeshAxes& mesh, const Value& hidden, const Value& weight, const Value& wanted)
+      : run(mesh),
+        rules(mesh),
+        f{.config = config(), .weights = no_weights(), .sharding = rules},
+        x(placed(hidden, {"batch", "length", "act_embed"}, "x")),
+        head(placed(weight, {"vocab", "embed"}, "head")),
+        targets(placed(wanted, {"batch", "length"}, "targets")) {}
+
+  GraphRun run;
+  ShardingRules rules;
+  Forward f;
+  Tensor x, head, targets;
+};
+
 // Eight devices split rows, positions and the vocabulary in several ways. Each adds up the head's gradient of its own
 // tokens over the chunks, or the devices exchange the gradient after each chunk.
 TEST(TokenLoss, DevicesSumTheHeadsGradientOverTheChunks) {
   const int64_t rows = 8, positions = 24, width = 16, vocabulary = 32;
   const Value hidden = random_value({DType::kF32, {rows, positions, width}}, 1, -2, 2);
   const Value weight = random_value({DType::kF32, {vocabulary, width}}, 2, -1, 1);
-  Value wanted{{DType::kI32, {rows, positions}}, {}};
-  for (int64_t i = 0; i < rows * positions; ++i)
-    wanted.elements.push_back(i % 3 == 0 ? -100 : static_cast<double>(i * 7 % vocabulary));
-  const ModelConfig config;
-  const Weights none;
+  const Value wanted = every_third_untrained(rows, positions, vocabulary);
   const auto result = [&](const MeshAxes& mesh, bool own_sums = true) {
-    GraphRun run(mesh);
-    const ShardingRules rules(mesh);
-    const Forward f{.config = config, .weights = none, .sharding = rules};
-    const Tensor x = run.input(hidden, rules.partition({"batch", "length", "act_embed"}, hidden.shape.dims, "x"));
-    const Tensor head = run.input(weight, rules.partition({"vocab", "embed"}, weight.shape.dims, "head"));
-    const Tensor targets = run.input(wanted, rules.partition({"batch", "length"}, wanted.shape.dims, "targets"));
+    PlacedRows placed(mesh, hidden, weight, wanted);
+    auto& [run, rules, f, x, head, targets] = placed;
     const TokenLoss loss = token_loss(f, x, {head}, targets,
                                       {.differentiable = true,
                                        .head_trained = true,
@@ -155,18 +182,10 @@ TEST(TokenLoss, ChunksOfAnyNumberOfPositions) {
   const Value hidden = random_value({DType::kF32, {rows, positions, width}}, 1, -2, 2);
   const Value weight = random_value({DType::kF32, {vocabulary, width}}, 2, -1, 1);
   const Value weights = random_value({DType::kF32, {rows, positions}}, 3, 0, 2);
-  Value wanted{{DType::kI32, {rows, positions}}, {}};
-  for (int64_t i = 0; i < rows * positions; ++i)
-    wanted.elements.push_back(i % 3 == 0 ? -100 : static_cast<double>(i * 7 % vocabulary));
-  const ModelConfig config;
-  const Weights none;
+  const Value wanted = every_third_untrained(rows, positions, vocabulary);
   const auto result = [&](const MeshAxes& mesh, int64_t bytes, const char* logits) {
-    GraphRun run(mesh);
-    const ShardingRules rules(mesh);
-    const Forward f{.config = config, .weights = none, .sharding = rules};
-    const Tensor x = run.input(hidden, rules.partition({"batch", "length", "act_embed"}, hidden.shape.dims, "x"));
-    const Tensor head = run.input(weight, rules.partition({"vocab", "embed"}, weight.shape.dims, "head"));
-    const Tensor targets = run.input(wanted, rules.partition({"batch", "length"}, wanted.shape.dims, "targets"));
+    PlacedRows placed(mesh, hidden, weight, wanted);
+    auto& [run, rules, f, x, head, targets] = placed;
     const Tensor factors = run.input(weights, rules.partition({"batch", "length"}, wanted.shape.dims, "weights"));
     const TokenLoss loss =
         token_loss(f, x, {head}, targets,

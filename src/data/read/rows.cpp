@@ -324,6 +324,39 @@ bool is_description(const std::filesystem::path& file) {
          std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end() || kCache.match(name);
 }
 
+// Returns the path without the ending that kind_of returns, and without .gz or .zst.
+std::string stem_of(const std::filesystem::path& file) {
+  const std::string path = file.generic_string();
+  return path.substr(0, lower_case(path).rfind(kind_of(file)));
+}
+
+// Leaves out files with the same name as another and another ending, such as train.csv beside train.parquet: they have
+// the same rows. Texts all stay. Prints a note about each left-out file, once.
+std::vector<std::filesystem::path> without_copies(std::vector<std::filesystem::path> files) {
+  const auto rank = [](const std::filesystem::path& file) {
+    const std::string kind = kind_of(file);
+    return std::pair(std::ranges::find(kEnds, kind), kind != lower_case(file.extension().string()));
+  };
+  std::map<std::string, std::filesystem::path> best;
+  for (const auto& file : files) {
+    if (is_text(kind_of(file))) continue;
+    const auto [at, added] = best.emplace(stem_of(file), file);
+    if (!added && rank(file) < rank(at->second)) at->second = file;
+  }
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  std::erase_if(files, [&](const std::filesystem::path& file) {
+    const auto kept = best.find(stem_of(file));
+    if (is_text(kind_of(file)) || kept->second == file) return false;
+    if (told.insert(file.string()).second)
+      info("data: {} is left out, because {} has its name and probably its rows", file.string(),
+           kept->second.filename().string());
+    return true;
+  });
+  return files;
+}
+
 // Prints a note about files of a folder that are not read, once for each folder.
 void tell_left_out(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files,
                    const std::vector<std::filesystem::path>& read) {
@@ -406,39 +439,6 @@ bool is_hidden(const std::filesystem::path& path) {
 
 bool is_data_file(const std::filesystem::path& file) {
   return !is_description(file) && has_known_end(file);
-}
-
-// Returns the path without the ending that kind_of returns, and without .gz or .zst.
-std::string stem_of(const std::filesystem::path& file) {
-  const std::string path = file.generic_string();
-  return path.substr(0, lower_case(path).rfind(kind_of(file)));
-}
-
-// Leaves out files with the same name as another and another ending, such as train.csv beside train.parquet: they have
-// the same rows. Texts all stay. Prints a note about each left-out file, once.
-std::vector<std::filesystem::path> without_copies(std::vector<std::filesystem::path> files) {
-  const auto rank = [](const std::filesystem::path& file) {
-    const std::string kind = kind_of(file);
-    return std::pair(std::ranges::find(kEnds, kind), kind != lower_case(file.extension().string()));
-  };
-  std::map<std::string, std::filesystem::path> best;
-  for (const auto& file : files) {
-    if (is_text(kind_of(file))) continue;
-    const auto [at, added] = best.emplace(stem_of(file), file);
-    if (!added && rank(file) < rank(at->second)) at->second = file;
-  }
-  static std::mutex mutex;
-  static std::set<std::string> told;
-  const std::lock_guard lock(mutex);
-  std::erase_if(files, [&](const std::filesystem::path& file) {
-    const auto kept = best.find(stem_of(file));
-    if (is_text(kind_of(file)) || kept->second == file) return false;
-    if (told.insert(file.string()).second)
-      info("data: {} is left out, because {} has its name and probably its rows", file.string(),
-           kept->second.filename().string());
-    return true;
-  });
-  return files;
 }
 
 std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files) {
