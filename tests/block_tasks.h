@@ -1,19 +1,28 @@
-// Defines two orders in which a test computes the tasks of a CPU kernel, and a count of the kernel's block products.
+// Defines two ways in which a test runs the tasks of a CPU kernel, and a count of the kernel's block products.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <thread>
 
 #include "kernels/cpu/block_ops.h"
 
 namespace fettle::cpu {
 
-// A kernel's result must not depend on the order.
-inline void forwards(int64_t count, const std::function<void(int64_t)>& task) {
+// A kernel's result must not depend on how many threads run its tasks.
+inline void on_one_thread(int64_t count, const std::function<void(int64_t)>& task) {
   for (int64_t i = 0; i < count; ++i) task(i);
 }
-inline void backwards(int64_t count, const std::function<void(int64_t)>& task) {
-  while (count-- > 0) task(count);
+inline void on_three_threads(int64_t count, const std::function<void(int64_t)>& task) {
+  std::atomic<int64_t> next{0};
+  auto run = [&] {
+    for (int64_t i; (i = next.fetch_add(1)) < count;) task(i);
+  };
+  std::thread second(run), third(run);
+  run();
+  second.join();
+  third.join();
 }
 
 // Gives `use` this CPU's fastest table of functions for f32. Returns how many products `use` computes with it.

@@ -12,26 +12,13 @@
 #include <thread>
 
 #include "base/arrays/trial_numbers.h"
+#include "block_tasks.h"
 #include "kernels/cpu/block_ops.h"
 #include "kernels/cpu/products/lora_product.h"
 #include "kernels/cpu/products/matrix_product.h"
 
 namespace fettle::cpu {
 namespace {
-
-const ParallelFor kInTurn = [](int64_t count, const std::function<void(int64_t)>& task) {
-  for (int64_t i = 0; i < count; ++i) task(i);
-};
-// Runs the tasks in reverse order, in two threads.
-const ParallelFor kAtOnce = [](int64_t count, const std::function<void(int64_t)>& task) {
-  std::thread odd([&] {
-    for (int64_t i = count - 1; i >= 0; --i)
-      if (i % 2 == 1) task(i);
-  });
-  for (int64_t i = count - 1; i >= 0; --i)
-    if (i % 2 == 0) task(i);
-  odd.join();
-};
 
 struct Case {
   int64_t m, n, k;
@@ -99,7 +86,7 @@ TEST(CpuProduct, IsTheSumOfProducts) {
               SCOPED_TRACE(testing::Message() << ops->name << ' ' << m << 'x' << n << 'x' << k << ' ' << a_turned
                                               << b_turned << ' ' << stablehlo_name(a_type) << stablehlo_name(b_type));
               for (const DType result : std::set{a_type, DType::kF32}) {
-                std::vector<double> values = doubles(run(c, a, b, ops, kInTurn, 2, result));
+                std::vector<double> values = doubles(run(c, a, b, ops, on_one_thread, 2, result));
                 values.resize(wanted.size());
                 EXPECT_LT(relative_distance(values, wanted), result == DType::kF32 ? 1e-6 : 4e-3);
               }
@@ -114,11 +101,11 @@ TEST(CpuProduct, FewRowsHaveTheSameBitsAlone) {
   for (const DType dtype : {DType::kF32, DType::kBF16})
     for (const BlockOps* ops : usable_block_ops(dtype)) {
       const HostArray b = trial_numbers({dtype, {kK * kN}}, ++seed), all = trial_numbers({dtype, {16 * kK}}, ++seed);
-      const HostArray whole = run({16, kN, kK, false, true, dtype, dtype}, all, b, ops, kInTurn);
+      const HostArray whole = run({16, kN, kK, false, true, dtype, dtype}, all, b, ops, on_one_thread);
       for (const int64_t rows : {1, 2, 3, 7}) {
         SCOPED_TRACE(testing::Message() << ops->name << ' ' << stablehlo_name(dtype) << ' ' << rows);
         const Case few{rows, kN, kK, false, true, dtype, dtype};
-        const HostArray got = run(few, all, b, ops, kAtOnce);
+        const HostArray got = run(few, all, b, ops, on_three_threads);
         EXPECT_EQ(std::memcmp(got.data(), whole.data(), rows * kN * byte_size(dtype)), 0);
         std::vector<double> values = doubles(got);
         values.resize(rows * kN);
@@ -139,12 +126,12 @@ TEST(CpuProduct, ManyRowsHaveTheSameBitsForAnyNumberOfThreads) {
       const std::vector<double> wanted = expected(c, a, b);
       for (const BlockOps* ops : usable_block_ops(dtype)) {
         SCOPED_TRACE(testing::Message() << ops->name << ' ' << stablehlo_name(dtype) << ' ' << turned);
-        const HostArray got = run(c, a, b, ops, kInTurn, 1);
+        const HostArray got = run(c, a, b, ops, on_one_thread, 1);
         std::vector<double> values = doubles(got);
         values.resize(wanted.size());
         EXPECT_LT(relative_distance(values, wanted), dtype == DType::kF32 ? 1e-6 : 4e-3);
         for (const int64_t threads : {2, 4, 7}) {
-          const HostArray again = run(c, a, b, ops, kAtOnce, threads);
+          const HostArray again = run(c, a, b, ops, on_three_threads, threads);
           EXPECT_EQ(std::memcmp(again.data(), got.data(), got.shape().bytes()), 0) << threads;
         }
       }
@@ -162,11 +149,11 @@ TEST(CpuProduct, OuterProductsAreScaledAndHaveTheSameBitsForAnyNumberOfThreads) 
         const HostArray a = trial_numbers({dtype, {m * kK}}, 1), b = trial_numbers({dtype, {kK * n}}, 2);
         std::vector<double> wanted = expected(c, a, b);
         for (double& x : wanted) x *= 0.75;
-        const HostArray got = run(c, a, b, ops, kInTurn, 1, {}, 0.75F);
+        const HostArray got = run(c, a, b, ops, on_one_thread, 1, {}, 0.75F);
         std::vector<double> values = doubles(got);
         values.resize(wanted.size());
         EXPECT_LT(relative_distance(values, wanted), dtype == DType::kF32 ? 1e-6 : 4e-3);
-        const HostArray again = run(c, a, b, ops, kAtOnce, 7, {}, 0.75F);
+        const HostArray again = run(c, a, b, ops, on_three_threads, 7, {}, 0.75F);
         EXPECT_EQ(std::memcmp(again.data(), got.data(), got.shape().bytes()), 0);
       }
 }
@@ -199,7 +186,7 @@ void check_second_product() {
           std::vector<uint8_t> scratch(product_workspace(p) + 64);
           const auto start = reinterpret_cast<uintptr_t>(scratch.data());
           HostArray out(Shape{dtype, {kM * kN}});
-          multiply(p, out.data(), scratch.data() + ((start + 63) / 64 * 64 - start), kInTurn);
+          multiply(p, out.data(), scratch.data() + ((start + 63) / 64 * 64 - start), on_one_thread);
           EXPECT_LT(relative_distance(doubles(out), wanted), dtype == DType::kF32 ? 1e-6 : 4e-3);
         }
 }
@@ -231,7 +218,7 @@ void check_passes(int64_t m, int64_t n, int64_t k, double bound, bool a_turned =
     EXPECT_LT(scratch.size(), 40'000'000u);
     const auto start = reinterpret_cast<uintptr_t>(scratch.data());
     HostArray out(Shape{DType::kF32, {m * n}});
-    multiply(p, out.data(), scratch.data() + ((start + 63) / 64 * 64 - start), kAtOnce);
+    multiply(p, out.data(), scratch.data() + ((start + 63) / 64 * 64 - start), on_three_threads);
     for (int64_t i = 0; i < m * n; i += 97) {
       const int64_t row = i / n, column = i % n;
       double wanted = 0;
@@ -271,7 +258,7 @@ TEST(CpuProduct, F32IsAsExactWithTilesAsWithVectors) {
     random.seed(7);
     HostArray a(Shape{DType::kF32, {kM * k}}), b(Shape{DType::kF32, {kN * k}});
     for (HostArray* each : {&a, &b}) std::generate(each->as<float>().begin(), each->as<float>().end(), draw);
-    std::vector<double> got = doubles(run(c, a, b, ops, kInTurn));
+    std::vector<double> got = doubles(run(c, a, b, ops, on_one_thread));
     const std::vector<double> wanted = expected(c, a, b);
     got.resize(wanted.size());
     double bias = 0;
@@ -305,7 +292,7 @@ TEST(CpuProduct, WhatIsNotFiniteStaysSo) {
         const HostArray b = trial_numbers({dtype, {kSize * kSize}}, 2);
         HostArray a = trial_numbers({DType::kF32, {kSize * kSize}}, 1);
         a.as<float>()[5 * kSize + 7] = bad;
-        const std::vector<double> got = doubles(run(c, a.to(dtype), b, ops, kInTurn));
+        const std::vector<double> got = doubles(run(c, a.to(dtype), b, ops, on_one_thread));
         for (int64_t i = 0; i < kSize * kSize; ++i)
           EXPECT_EQ(std::isfinite(got[i]), i / kSize != 5) << ops->name << ' ' << bad << ' ' << i;
       }
@@ -354,9 +341,9 @@ TEST(CpuLora, IsItsDefinition) {
         HostArray y(Shape{dtype, {kRows * kOut}}), low(Shape{dtype, {kRows * rank}}), dx(Shape{dtype, {kRows * kIn}}),
             da(Shape{DType::kF32, {rank * kIn}}), db(Shape{DType::kF32, {kOut * rank}});
         Scratch forward(lora_workspace(p)), backward(lora_gradient_workspace(p, DType::kF32));
-        lora_forward(p, y.data(), low.data(), forward.data(), kAtOnce);
+        lora_forward(p, y.data(), low.data(), forward.data(), on_three_threads);
         lora_backward(p, low.data(), dy.data(), {dx.data(), da.data(), db.data(), DType::kF32}, backward.data(),
-                      kAtOnce);
+                      on_three_threads);
         forward.expect_fence();
         backward.expect_fence();
 

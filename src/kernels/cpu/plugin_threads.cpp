@@ -4,6 +4,8 @@
 #include <atomic>
 #include <memory>
 
+#include "kernels/cpu/waiting.h"
+
 namespace fettle::cpu {
 namespace {
 
@@ -31,7 +33,7 @@ ParallelFor plugin_threads(xla::ffi::ThreadPool& pool) {
     const int64_t helpers = std::min(count, pool.num_threads()) - 1;
     for (int64_t i = 0; i < helpers; ++i) pool.Schedule([tasks] { tasks->run(); });
     tasks->run();
-    for (int64_t ended; (ended = tasks->ended.load()) < count;) tasks->ended.wait(ended);
+    wait_for(tasks->ended, count);
   };
 }
 

@@ -25,10 +25,9 @@ void each_range(ffi::ThreadPool& pool, int64_t rows, int64_t width, const Task& 
   const int64_t step = std::max<int64_t>(1, kElements / std::max<int64_t>(1, width));
   const int64_t tasks = (rows + step - 1) / step;
   auto run = [&](int64_t i) { task(i * step, std::min(step, rows - i * step)); };
-  if (tasks > 1)
-    plugin_threads(pool)(tasks, run);
-  else if (tasks == 1)
-    run(0);
+  constexpr int64_t kFewest = 4;  // fewer tasks take less time than waking a thread
+  if (tasks >= kFewest) return plugin_threads(pool)(tasks, run);
+  for (int64_t i = 0; i < tasks; ++i) run(i);
 }
 
 bool alike(const ffi::AnyBuffer& x, const ffi::AnyBuffer& y) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/attention/attention_blocks.h"
+#include "kernels/cpu/task_row.h"
 
 namespace fettle::cpu {
 namespace {
@@ -96,14 +97,18 @@ void attention(const AttentionProblem& p, void* o, float* log_sum, void* workspa
   const Packed packed(p, s, static_cast<Word*>(workspace));
   const int64_t query_blocks = query_block_count(p);
   const int64_t low = key_blocks(p, 0).first, count = key_blocks(p, query_blocks - 1).last - low + 1;
-  parallel(p.rows * p.key_heads * count,
-           [&](int64_t i) { pack(ops, p, packed, i / count / p.key_heads, i / count % p.key_heads, low + i % count); });
+  TaskRow tasks;
+  const TaskRow::Group packing = tasks.add(p.rows * p.key_heads * count, [&](int64_t i) {
+    pack(ops, p, packed, i / count / p.key_heads, i / count % p.key_heads, low + i % count);
+  });
   // The last blocks of queries see the most keys, so they start first.
   const int64_t all_heads = p.rows * p.heads;
-  parallel(all_heads * query_blocks, [&](int64_t i) {
+  auto attend_block = [&](int64_t i) {
     const int64_t head = i % all_heads;
     attend(ops, p, segments, packed, head / p.heads, head % p.heads, query_blocks - 1 - i / all_heads, o, log_sum);
-  });
+  };
+  tasks.add(all_heads * query_blocks, attend_block, packing);
+  tasks.run(parallel);
 }
 
 }  // namespace fettle::cpu

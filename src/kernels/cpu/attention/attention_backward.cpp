@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/attention/attention_blocks.h"
+#include "kernels/cpu/task_row.h"
 
 namespace fettle::cpu {
 namespace {
@@ -89,15 +90,21 @@ class Backward {
 
   void run(const ParallelFor& parallel) const {
     const int64_t heads = p_.rows * p_.heads, key_heads = p_.rows * p_.key_heads;
-    parallel((heads + key_heads) * s_.blocks, [&](int64_t i) {
+    const int64_t blocks = (heads + key_heads) * s_.blocks;
+    auto pack = [&](int64_t i) {
       const int64_t head = i / s_.blocks, block = i % s_.blocks;
       head < heads ? pack_queries(head, block) : pack_keys(head - heads, block);
-    });
-    parallel(heads * w_.parts, [&](int64_t i) { differentiate(i % heads, i / heads); });
-    parallel((heads + key_heads) * s_.blocks, [&](int64_t i) {
+    };
+    auto store = [&](int64_t i) {
       const int64_t head = i / s_.blocks, block = i % s_.blocks;
       head < heads ? store_queries(head, block) : store_keys(head - heads, block);
-    });
+    };
+    TaskRow tasks;
+    const TaskRow::Group packing = tasks.add(blocks, pack);
+    tasks.add(blocks, store,
+              tasks.add(
+                  heads * w_.parts, [&](int64_t i) { differentiate(i % heads, i / heads); }, packing));
+    tasks.run(parallel);
   }
 
  private:

@@ -71,36 +71,57 @@ MatrixProduct weight_gradient(const LoraProblem& p, int64_t m, int64_t n, const 
           .threads = p.threads};
 }
 
-int64_t d_low_bytes(const LoraProblem& p) {
-  return (p.rows * p.rank * byte_size(p.dtype) + 63) / 64 * 64;
-}
+// Parts of the scratch memory of the backward pass. Tasks of different products may run at the same time, so each
+// product has memory of its own.
+struct Scratch {
+  int64_t d_low = 0, low_gradient, input_gradient, da, db, all;  // offsets in bytes
+
+  Scratch(const LoraProblem& p, DType weights) {
+    int64_t used = (p.rows * p.rank * byte_size(p.dtype) + 63) / 64 * 64;
+    auto take = [&](const MatrixProduct& product) {
+      const int64_t start = used;
+      used += product_workspace(product);
+      return start;
+    };
+    low_gradient = take(cpu::low_gradient(p, nullptr));
+    input_gradient = take(cpu::input_gradient(p, nullptr, nullptr));
+    da = take(weight_gradient(p, p.rank, p.in, nullptr, nullptr, weights));
+    db = take(weight_gradient(p, p.out, p.rank, nullptr, nullptr, weights));
+    all = used;
+  }
+};
 
 }  // namespace
 
 int64_t lora_workspace(const LoraProblem& p) {
-  return std::max(product_workspace(low_product(p)), product_workspace(result_product(p, nullptr)));
+  return product_workspace(low_product(p)) + product_workspace(result_product(p, nullptr));
 }
 
 int64_t lora_gradient_workspace(const LoraProblem& p, DType weights) {
-  return d_low_bytes(p) +
-         std::max({product_workspace(low_gradient(p, nullptr)), product_workspace(input_gradient(p, nullptr, nullptr)),
-                   product_workspace(weight_gradient(p, p.rank, p.in, nullptr, nullptr, weights)),
-                   product_workspace(weight_gradient(p, p.out, p.rank, nullptr, nullptr, weights))});
+  return Scratch(p, weights).all;
 }
 
 void lora_forward(const LoraProblem& p, void* y, void* low, void* workspace, const ParallelFor& parallel) {
-  multiply(low_product(p), low, workspace, parallel);
-  multiply(result_product(p, low), y, workspace, parallel);
+  const MatrixProduct low_part = low_product(p), result = result_product(p, low);
+  TaskRow tasks;
+  const TaskRow::Group low_tasks = add_product(low_part, low, workspace, tasks);
+  add_product(result, y, static_cast<char*>(workspace) + product_workspace(low_part), tasks, {.seconds = low_tasks});
+  tasks.run(threads_that_pay(result, parallel));
 }
 
 void lora_backward(const LoraProblem& p, const void* low, const void* dy, const LoraGradients& gradients,
                    void* workspace, const ParallelFor& parallel) {
-  void* const d_low = workspace;
-  workspace = static_cast<char*>(workspace) + d_low_bytes(p);
-  multiply(low_gradient(p, dy), d_low, workspace, parallel);
-  multiply(input_gradient(p, dy, d_low), gradients.dx, workspace, parallel);
-  multiply(weight_gradient(p, p.rank, p.in, d_low, p.x, gradients.weights), gradients.da, workspace, parallel);
-  multiply(weight_gradient(p, p.out, p.rank, dy, low, gradients.weights), gradients.db, workspace, parallel);
+  const Scratch at(p, gradients.weights);
+  auto* const scratch = static_cast<char*>(workspace);
+  void* const d_low = scratch + at.d_low;
+  const MatrixProduct dx = input_gradient(p, dy, d_low);
+  TaskRow tasks;
+  const TaskRow::Group d_low_tasks = add_product(low_gradient(p, dy), d_low, scratch + at.low_gradient, tasks);
+  add_product(dx, gradients.dx, scratch + at.input_gradient, tasks, {.seconds = d_low_tasks});
+  add_product(weight_gradient(p, p.rank, p.in, d_low, p.x, gradients.weights), gradients.da, scratch + at.da, tasks,
+              {.operands = d_low_tasks});
+  add_product(weight_gradient(p, p.out, p.rank, dy, low, gradients.weights), gradients.db, scratch + at.db, tasks);
+  tasks.run(threads_that_pay(dx, parallel));
 }
 
 }  // namespace fettle::cpu

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <memory>
 
 #include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
@@ -43,73 +43,105 @@ bool sums_in_result(const MatrixProduct& p) {
   return p.result == DType::kF32 && p.n < kWide && p.n % 16 == 0 && p.scale == 1;
 }
 
-// Computes a panel of c, or adds to it the products of `count` words along k from the word `first` on. The sums are in
-// f32, in the result itself or in scratch memory.
-void multiply_panel(const MatrixProduct& product, std::span<const WordOperands> operands, const BlockOps& ops,
-                    const Panel& panel, int64_t first, int64_t count, void* c) {
-  const int64_t width = panel.width();
+// A product that tasks share.
+template <typename Operands>
+struct Product {
+  MatrixProduct p;
+  const BlockOps& ops;
+  void* c;
+  std::array<Operands, 2> operands;  // of the first and of the second product
+  Panels panels;
+  const TaskRow& tasks;
+  TaskRow::Group seconds = TaskRow::kNone;  // the second operands are complete when these tasks have ended
+
+  Product(const MatrixProduct& product, const BlockOps& block_ops, void* result, void* workspace, const TaskRow& row)
+      : Product(product, block_ops, result, static_cast<Word*>(workspace), row) {}
+
+ private:
+  Product(const MatrixProduct& product, const BlockOps& block_ops, void* result, Word* free, const TaskRow& row)
+      : p(product),
+        ops(block_ops),
+        c(result),
+        operands{Operands(p, ops, false, free), Operands(p, ops, true, free)},
+        panels(p.m, p.n, Operands::kPanel, operands[0].row_step(), p.threads),
+        tasks(row) {}
+};
+
+// Computes a panel of c, or adds to it the products of `count` words along k from the word `first` on, and those of the
+// second operands if `last` is true. The sums are in f32, in the result itself or in scratch memory.
+void multiply_panel(const Product<WordOperands>& all, const Panel& panel, int64_t first, int64_t count, bool last) {
+  const MatrixProduct& p = all.p;
   Word* const slice = thread_words(WordOperands::kSliceWords + Panels::kRows * WordOperands::kPanel);
-  const bool in_result = sums_in_result(product);
+  const bool in_result = sums_in_result(p);
   float* const sums =
-      in_result ? static_cast<float*>(c) + panel.row * product.n + panel.column : &slice[WordOperands::kSliceWords].f32;
-  const int64_t sum_row = in_result ? product.n : width;
-  operands[0].multiply(panel, first, count, slice, sums, sum_row, first > 0);
-  if (operands.size() > 1) operands[1].multiply(panel, 0, operands[1].words(), slice, sums, sum_row, true);
-  if (!in_result) store_sums(product, ops, panel, sums, sum_row, c);
+      in_result ? static_cast<float*>(all.c) + panel.row * p.n + panel.column : &slice[WordOperands::kSliceWords].f32;
+  const int64_t sum_row = in_result ? p.n : panel.width();
+  all.operands[0].multiply(panel, first, count, slice, sums, sum_row, first > 0);
+  if (last && p.k2 > 0) {
+    all.tasks.wait(all.seconds);
+    all.operands[1].multiply(panel, 0, all.operands[1].words(), slice, sums, sum_row, true);
+  }
+  if (!in_result) store_sums(p, all.ops, panel, sums, sum_row, all.c);
 }
 
 // Like the function above, for tiles. Adds to the panel if `add` is true.
-void multiply_panel(const MatrixProduct& product, std::span<const TileOperands> operands, const BlockOps& ops,
-                    const Panel& panel, bool add, void* c) {
+void multiply_panel(const Product<TileOperands>& all, const Panel& panel, bool add, bool last) {
   constexpr int64_t kRow = TileOperands::kPanel + 16;  // so that the rows of a tile use different sets of the cache
+  const MatrixProduct& p = all.p;
   Word* const slice = thread_words(TileOperands::kSliceWords + Panels::kRows * kRow);
   float* const sums = &slice[TileOperands::kSliceWords].f32;
-  for (const TileOperands& each : operands) each.multiply(panel, slice, sums, kRow, &each != operands.data());
-  if (!add) return store_sums(product, ops, panel, sums, kRow, c);
+  all.operands[0].multiply(panel, slice, sums, kRow, false);
+  if (last && p.k2 > 0) {
+    all.tasks.wait(all.seconds);
+    all.operands[1].multiply(panel, slice, sums, kRow, true);
+  }
+  if (!add) return store_sums(p, all.ops, panel, sums, kRow, all.c);
   for (int64_t r = 0; r < panel.rows; ++r)
-    ops.add(sums + r * kRow, panel.columns, static_cast<float*>(c) + (panel.row + r) * product.n + panel.column);
+    all.ops.add(sums + r * kRow, panel.columns, static_cast<float*>(all.c) + (panel.row + r) * p.n + panel.column);
 }
 
-// Packs `a` of all operands.
+// Adds tasks that pack the left operand of the first or the second product, if it is packed.
 template <typename Operands>
-void pack_all(std::span<const Operands> operands, const ParallelFor& parallel) {
-  int64_t count = 0;
-  for (const Operands& each : operands) count += each.pack_tasks();
-  if (count == 0) return;
-  const int64_t first = operands[0].pack_tasks();
-  parallel(count, [&](int64_t task) { task < first ? operands[0].pack_a(task) : operands[1].pack_a(task - first); });
+TaskRow::Group add_packing(const std::shared_ptr<Product<Operands>>& all, bool second, TaskRow& tasks,
+                           TaskRow::Group after) {
+  if (second && all->p.k2 == 0) return after;
+  auto pack = [all, second](int64_t task) { all->operands[second].pack_a(task); };
+  return tasks.add(all->operands[second].pack_tasks(), pack, after);
 }
 
-void multiply_by_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
-                       const ParallelFor& parallel) {
-  auto* free = static_cast<Word*>(workspace);
-  const std::array all{WordOperands(p, ops, false, free), WordOperands(p, ops, true, free)};
-  const std::span<const WordOperands> operands(all.data(), p.k2 > 0 ? 2 : 1);
-  pack_all(operands, parallel);
-  const Panels panels(p.m, p.n, WordOperands::kPanel, all[0].row_step(), p.threads);
-  const int64_t words = all[0].words();
+TaskRow::Group add_by_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace, TaskRow& tasks,
+                            ProductAfter after) {
+  auto all = std::make_shared<Product<WordOperands>>(p, ops, c, workspace, tasks);
+  TaskRow::Group before = add_packing(all, false, tasks, after.operands);
+  all->seconds = add_packing(all, true, tasks, after.seconds);
+  const int64_t words = all->operands[0].words();
   const int64_t pass = words >= kDeep && sums_in_result(p) ? kDeepPass : words;
   for (int64_t first = 0; first < words; first += pass) {
-    const int64_t count = std::min(pass, words - first);
-    // The last pass also computes the second product.
-    const auto used = first + count < words ? operands.first(1) : operands;
-    parallel(panels.count(), [&](int64_t i) { multiply_panel(p, used, ops, panels.at(i), first, count, c); });
+    auto multiply = [all, first, count = std::min(pass, words - first), last = first + pass >= words](int64_t task) {
+      multiply_panel(*all, all->panels.at(task), first, count, last);
+    };
+    before = tasks.add(all->panels.count(), multiply, before);
   }
+  return before;
 }
 
-void multiply_by_tiles(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
-                       const ParallelFor& parallel) {
-  auto* free = static_cast<Word*>(workspace);
-  std::array all{TileOperands(p, ops, false, free), TileOperands(p, ops, true, free)};
-  const Panels panels(p.m, p.n, TileOperands::kPanel, all[0].row_step(), p.threads);
+TaskRow::Group add_by_tiles(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace, TaskRow& tasks,
+                            ProductAfter after) {
   const int64_t passes = TileOperands::passes(p, ops.tiles->pieces);
+  TaskRow::Group before = after.operands;
   for (int64_t pass = 0; pass < passes; ++pass) {
-    if (passes > 1) all[0].begin_pass(pass);
-    // The last pass also computes the second product.
-    const std::span<const TileOperands> operands(all.data(), pass == passes - 1 && p.k2 > 0 ? 2 : 1);
-    pack_all(operands, parallel);
-    parallel(panels.count(), [&](int64_t i) { multiply_panel(p, operands, ops, panels.at(i), pass > 0, c); });
+    // All passes pack the left operand into the same memory.
+    auto all = std::make_shared<Product<TileOperands>>(p, ops, c, workspace, tasks);
+    if (passes > 1) all->operands[0].begin_pass(pass);
+    before = add_packing(all, false, tasks, before);
+    const bool last = pass == passes - 1;
+    if (last) all->seconds = add_packing(all, true, tasks, after.seconds);
+    auto multiply = [all, add = pass > 0, last](int64_t task) {
+      multiply_panel(*all, all->panels.at(task), add, last);
+    };
+    before = tasks.add(all->panels.count(), multiply, before);
   }
+  return before;
 }
 
 // Returns true if all operands are bf16.
@@ -154,20 +186,30 @@ int64_t product_workspace(const MatrixProduct& product) {
   return std::max<int64_t>(16, all) * static_cast<int64_t>(sizeof(Word));
 }
 
-void multiply(const MatrixProduct& p, void* c, void* workspace, const ParallelFor& threads) {
-  const bool small = p.m * p.n * p.k < (has_few_rows(p) ? kSmallOfFewRows : kSmall);
-  const ParallelFor in_turn = [](int64_t count, const std::function<void(int64_t)>& task) {
+TaskRow::Group add_product(const MatrixProduct& p, void* c, void* workspace, TaskRow& tasks, ProductAfter after) {
+  const BlockOps& ops = p.ops != nullptr ? *p.ops : block_ops(is_narrow(p) ? DType::kBF16 : DType::kF32);
+  if (has_few_rows(p)) {
+    auto multiply = [p, &ops, c](int64_t i) {
+      multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
+    };
+    return tasks.add(quotient_up(p.n, kFewColumns), multiply, after.operands);
+  }
+  if (is_outer_sum(p)) return add_outer_sum(p, ops, c, workspace, tasks, after.operands);
+  const bool tiles = ops.tiles != nullptr && ops.tiles->pieces == pieces_of(p) && may_use_tiles(p);
+  return (tiles ? add_by_tiles : add_by_words)(p, ops, c, workspace, tasks, after);
+}
+
+ParallelFor threads_that_pay(const MatrixProduct& p, const ParallelFor& parallel) {
+  if (p.m * p.n * p.k >= (has_few_rows(p) ? kSmallOfFewRows : kSmall)) return parallel;
+  return [](int64_t count, const std::function<void(int64_t)>& task) {
     for (int64_t i = 0; i < count; ++i) task(i);
   };
-  const ParallelFor& parallel = small ? in_turn : threads;
-  const BlockOps& ops = p.ops != nullptr ? *p.ops : block_ops(is_narrow(p) ? DType::kBF16 : DType::kF32);
-  if (has_few_rows(p))
-    return parallel(quotient_up(p.n, kFewColumns), [&](int64_t i) {
-      multiply_few_rows(p, ops, i * kFewColumns, std::min(kFewColumns, p.n - i * kFewColumns), c);
-    });
-  if (is_outer_sum(p)) return multiply_outer_sum(p, ops, c, workspace, parallel);
-  const bool tiles = ops.tiles != nullptr && ops.tiles->pieces == pieces_of(p) && may_use_tiles(p);
-  (tiles ? multiply_by_tiles : multiply_by_words)(p, ops, c, workspace, parallel);
+}
+
+void multiply(const MatrixProduct& product, void* c, void* workspace, const ParallelFor& parallel) {
+  TaskRow tasks;
+  add_product(product, c, workspace, tasks);
+  tasks.run(threads_that_pay(product, parallel));
 }
 
 }  // namespace fettle::cpu

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "base/arrays/shape.h"
+#include "kernels/cpu/task_row.h"
 #include "kernels/cpu/threads.h"
 
 namespace fettle::cpu {
@@ -42,5 +43,18 @@ struct MatrixProduct {
 // only on the sizes, how operands are stored, the dtypes (also that of the result) and the scale.
 int64_t product_workspace(const MatrixProduct& product);
 void multiply(const MatrixProduct& product, void* c, void* workspace, const ParallelFor& parallel);
+
+// Groups of `tasks` that a product waits for: its first operands `a` and `b` are complete when the tasks of `operands`
+// have ended, a2 and b2 when those of `seconds` have ended.
+struct ProductAfter {
+  TaskRow::Group operands = TaskRow::kNone, seconds = TaskRow::kNone;
+};
+// Appends the tasks of a product. Its result is complete when the tasks of the returned group have ended. `c` and
+// `workspace` must stay until then.
+TaskRow::Group add_product(const MatrixProduct& product, void* c, void* workspace, TaskRow& tasks,
+                           ProductAfter after = {});
+// Returns `parallel`, or, for a product that takes less time than waking a thread, a function that runs all tasks in
+// the calling thread.
+ParallelFor threads_that_pay(const MatrixProduct& product, const ParallelFor& parallel);
 
 }  // namespace fettle::cpu

@@ -70,17 +70,18 @@ int64_t outer_sum_words(const MatrixProduct& p) {
   return quotient_up(outer_sum(p).count * p.k, 16) * 16;
 }
 
-void multiply_outer_sum(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace,
-                        const ParallelFor& parallel) {
+TaskRow::Group add_outer_sum(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace, TaskRow& tasks,
+                             TaskRow::Group after) {
   const OuterSum s = outer_sum(p);
   auto* const weights = static_cast<float*>(workspace);
-  parallel(quotient_up(p.k, kRowsOfPacking), [&](int64_t task) {
-    turn(s, p.k, task * kRowsOfPacking, std::min(p.k, (task + 1) * kRowsOfPacking), weights);
-  });
-  parallel(quotient_up(s.columns, kColumns), [&](int64_t task) {
+  auto pack = [s, weights, k = p.k](int64_t task) {
+    turn(s, k, task * kRowsOfPacking, std::min(k, (task + 1) * kRowsOfPacking), weights);
+  };
+  auto sum = [p, s, &ops, weights, c](int64_t task) {
     const int64_t column = task * kColumns;
     multiply_columns(p, s, ops, weights, column, std::min(kColumns, s.columns - column), c);
-  });
+  };
+  return tasks.add(quotient_up(s.columns, kColumns), sum, tasks.add(quotient_up(p.k, kRowsOfPacking), pack, after));
 }
 
 }  // namespace fettle::cpu

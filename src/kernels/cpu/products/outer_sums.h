@@ -8,10 +8,10 @@
 namespace fettle::cpu {
 
 bool is_outer_sum(const MatrixProduct& product);
-// Returns the number of words of scratch memory that multiply_outer_sum() needs.
+// Returns the number of words of scratch memory that an outer sum needs.
 int64_t outer_sum_words(const MatrixProduct& product);
-// Computes c if is_outer_sum(product). Each element is a sum in f32 over the rows in their order.
-void multiply_outer_sum(const MatrixProduct& product, const BlockOps& ops, void* c, void* workspace,
-                        const ParallelFor& parallel);
+// Does what add_product() does, if is_outer_sum(product). Each element is a sum in f32 over the rows in their order.
+TaskRow::Group add_outer_sum(const MatrixProduct& product, const BlockOps& ops, void* c, void* workspace,
+                             TaskRow& tasks, TaskRow::Group after);
 
 }  // namespace fettle::cpu
