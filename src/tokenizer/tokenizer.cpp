@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
+#include "tokenizer/vocabulary_files.h"
 
 namespace fettle {
 
@@ -19,9 +20,24 @@ struct Tokenizer::State {
 
 namespace {
 
-// Reads the first tokenizer file that exists, in the order of Tokenizer::open, and sets `read` to its path.
-Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::path& read) {
-  if (read = model_dir / "tokenizer.json"; fs::is_regular_file(read)) return read_tokenizer_json(read);
+// Reads tokenizer.json. As in Transformers, BertTokenizer's settings in tokenizer_config.json take precedence.
+Pipeline read_fast(const fs::path& file, const TokenizerConfig& config) {
+  const JsonField json = JsonField::read_file(file);
+  Pipeline pipeline = read_tokenizer_json(json);
+  const auto field = json.find("normalizer");
+  if (!config.bert_normalizer.empty() && field && field->string_or("type", "") == "BertNormalizer" &&
+      tokenizer_class_of(file.parent_path(), config) == "BertTokenizer") {
+    nlohmann::json normalizer = field->value();
+    normalizer.update(config.bert_normalizer);
+    pipeline.normalizer = read_normalizer(JsonField::of_value(std::move(normalizer), field->where()));
+  }
+  return pipeline;
+}
+
+// Reads the first tokenizer file that exists, in the order of Tokenizer::open. Appends what it reads to `files`.
+Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, std::vector<fs::path>& files) {
+  fs::path& read = files.emplace_back();
+  if (read = model_dir / "tokenizer.json"; fs::is_regular_file(read)) return read_fast(read, config);
   if (read = model_dir / "tokenizer.model"; fs::is_regular_file(read)) {
     return is_rank_file(read) ? read_ranks(read, config) : read_sentencepiece(read, config);
   }
@@ -31,9 +47,14 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::p
       if (read = entry.path(); read.extension() == ".tiktoken" || read.filename() == "tiktoken.model")
         return read_ranks(read, config);
   }
+  if (auto vocabulary = read_vocabulary_files(model_dir, config)) {
+    const std::string origin = vocabulary->files.front().string();
+    files = std::move(vocabulary->files);
+    return read_tokenizer_json(JsonField::of_value(std::move(vocabulary->tokenizer), origin));
+  }
   throw UserError(
       "{}: there is no tokenizer in this folder; use a model folder with tokenizer.json, tokenizer.model, tekken.json, "
-      "tiktoken.model or a *.tiktoken file",
+      "tiktoken.model, a *.tiktoken file, vocab.txt, vocab.json with merges.txt, or sentencepiece.bpe.model",
       model_dir.string());
 }
 
@@ -58,7 +79,10 @@ void add_configured_tokens(const TokenizerConfig& config, Pipeline& pipeline) {
 
 // Returns whether add_bos_token and add_eos_token of tokenizer_config.json have an effect. If there is a
 // tokenizer.json, they have one only with these tokenizer classes of Transformers 4, and with none in Transformers 5.
+// Of the classes that read_vocabulary_files reads, only GPT-2's does not put its own tokens around a text.
 bool obeys_flags(const TokenizerConfig& config, const fs::path& read) {
+  for (const char* name : {"vocab.txt", "vocab.json", "sentencepiece.bpe.model"})
+    if (read.filename() == name) return tokenizer_class_of(read.parent_path(), config) == "GPT2Tokenizer";
   if (read.filename() != "tokenizer.json") return true;
   return std::ranges::any_of(std::array{"Llama", "CodeLlama", "Gemma", "Cohere"},
                              [&](const char* name) { return config.tokenizer_class.starts_with(name); });
@@ -71,7 +95,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   TokenizerConfig& config = state->config;
   Pipeline& pipeline = state->pipeline;
   config = TokenizerConfig::read(model_dir);
-  pipeline = read_pipeline(model_dir, config, state->files.emplace_back());
+  pipeline = read_pipeline(model_dir, config, state->files);
   state->files.insert(state->files.end(), config.files.begin(), config.files.end());
   add_configured_tokens(config, pipeline);
   pipeline.added.prepare(pipeline.normalizer);
