@@ -60,4 +60,7 @@ bool is_rank_file(const std::filesystem::path& path);
 // of ranks in a tiktoken file. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
+// Reads the same files. Returns what a tokenizer.json contains that gives the same ids, without bos and eos.
+nlohmann::json tokenizer_json_of_ranks(const std::filesystem::path& path, TokenizerConfig& config);
+
 }  // namespace fettle

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
+#include "tokenizer/tokenizer_file.h"
 #include "tokenizer/vocabulary_files.h"
 
 namespace fettle {
@@ -36,21 +37,15 @@ Pipeline read_fast(const fs::path& file, const TokenizerConfig& config) {
 
 // Reads the first tokenizer file that exists, in the order of Tokenizer::open. Appends what it reads to `files`.
 Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, std::vector<fs::path>& files) {
-  fs::path& read = files.emplace_back();
-  if (read = model_dir / "tokenizer.json"; fs::is_regular_file(read)) return read_fast(read, config);
-  if (read = model_dir / "tokenizer.model"; fs::is_regular_file(read)) {
-    return is_rank_file(read) ? read_ranks(read, config) : read_sentencepiece(read, config);
-  }
-  if (read = model_dir / "tekken.json"; fs::is_regular_file(read)) return read_ranks(read, config);
-  if (fs::is_directory(model_dir)) {
-    for (const auto& entry : fs::directory_iterator(model_dir))
-      if (read = entry.path(); read.extension() == ".tiktoken" || read.filename() == "tiktoken.model")
-        return read_ranks(read, config);
-  }
+  using Kind = TokenizerFile::Kind;
+  const TokenizerFile found = find_tokenizer_file(model_dir);
+  if (found.kind != Kind::kOther) files.push_back(found.path);
+  if (found.kind == Kind::kJson) return read_fast(found.path, config);
+  if (found.kind == Kind::kPieces) return read_sentencepiece(found.path, config);
+  if (found.kind == Kind::kRanks) return read_ranks(found.path, config);
   if (auto vocabulary = read_vocabulary_files(model_dir, config)) {
-    const std::string origin = vocabulary->files.front().string();
     files = std::move(vocabulary->files);
-    return read_tokenizer_json(JsonField::of_value(std::move(vocabulary->tokenizer), origin));
+    return read_tokenizer_json(JsonField::of_value(std::move(vocabulary->tokenizer), files.front().string()));
   }
   throw UserError(
       "{}: there is no tokenizer in this folder; use a model folder with tokenizer.json, tokenizer.model, tekken.json, "

@@ -9,16 +9,21 @@
 #include <set>
 
 #include "base/arrays/box_copy.h"
+#include "base/files/json_file.h"
 #include "base/files/mapped_file.h"
 #include "checkpoint/gguf/block_types.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/places.h"
+#include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
 #include "checkpoint/gguf/write/folded_factors.h"
+#include "checkpoint/gguf/write/metadata.h"
+#include "checkpoint/gguf/write/tokenizer_metadata.h"
 #include "checkpoint/load.h"
 #include "checkpoint/safetensors.h"
 #include "gguf_reference.h"
 #include "models/model.h"
+#include "tokenizer/models/kimi_pattern.h"
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
@@ -194,6 +199,46 @@ TEST(GgufWords, AreThoseOfLlamaCpp) {
       ++names;
     }
   EXPECT_GE(names, 35u);
+}
+
+// Writes the tokenizer of the folder to GGUF keys, checks its ids, and returns the method that cuts texts.
+std::string written_method(const std::filesystem::path& folder, int64_t vocab_size) {
+  GgufMetadata metadata("llama");
+  metadata.set(".context_length", uint32_t{32});
+  set_tokenizer_metadata(folder, vocab_size, {{"model_type", "llama"}}, nullptr, metadata);
+  const TempFolder scratch;
+  check_tokenizer(folder, metadata, scratch.path());
+  return header_of(metadata, {}).values.at("tokenizer.ggml.pre");
+}
+
+TEST(GgufTokenizerKeys, OfRanks) {
+  const std::filesystem::path reference = source_folder() / "tests/reference/tokenizer/ranks";
+  const int64_t size = Tokenizer::open(reference).vocab_size();
+  EXPECT_EQ(written_method(reference, size), "dbrx");
+  const TempFolder folder;
+  std::filesystem::copy(reference / "tokenizer.model", folder / "tiktoken.model");
+  write_text(folder / "tokenizer_config.json", nlohmann::json{{"pat_str", kKimiPattern}}.dump());
+  EXPECT_EQ(written_method(folder.path(), size), "kimi-k2");
+}
+
+TEST(GgufTokenizerKeys, OfVocabularyAndMerges) {
+  const auto json = read_json_file(source_folder() / "tests/reference/tokenizer/gpt2/tokenizer.json");
+  const TempFolder folder;
+  write_text(folder / "config.json", R"({"model_type": "gpt2"})");
+  write_text(folder / "vocab.json", json["model"]["vocab"].dump());
+  std::string merges;
+  for (const auto& merge : json["model"]["merges"]) merges += merge.get<std::string>() + "\n";
+  write_text(folder / "merges.txt", merges);
+  EXPECT_EQ(written_method(folder.path(), 700), "gpt-2");
+}
+
+// DeepSeek's own files cut digits in another way than llama.cpp, which has the same effect on their vocabulary.
+TEST(GgufTokenizerKeys, OfDeepseeksOwnFiles) {
+  const NamedPreTokenizer& pre = pre_tokenizer_of("deepseek-llm", "m.gguf");
+  nlohmann::json tokenizer{{"model", {{"type", "BPE"}}}, {"pre_tokenizer", pre_tokenizer_json(pre)}};
+  EXPECT_EQ(pre_tokenizer_name(tokenizer), "deepseek-llm");
+  tokenizer["pre_tokenizer"]["pretokenizers"][5] = {{"type", "Digits"}, {"individual_digits", true}};
+  EXPECT_EQ(pre_tokenizer_name(tokenizer), "deepseek-llm");
 }
 
 TEST(GgufFolder, IsKeptUntilTheFileChanges) {

@@ -48,7 +48,8 @@ TEST(Train, WritesTheFilesThatPeftAndTheTrainerWrite) {
 TEST(Train, NamesTheClassThatLoadsTheBase) {
   TempFolder folder;
   const std::string model = "model_name_or_path=" + reference_model("qwen3_5").string();
-  const Outcome run = run_fettle(folder, with(train_words(folder / "out"), {model, "max_steps=1", "lora_target=q_proj"}));
+  const Outcome run =
+      run_fettle(folder, with(train_words(folder / "out"), {model, "max_steps=1", "lora_target=q_proj"}));
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.err, HasSubstr("load the adapter's base with AutoModelForImageTextToText"));
 }
