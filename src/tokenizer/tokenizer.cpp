@@ -4,10 +4,10 @@
 #include <array>
 
 #include "base/error.h"
+#include "tokenizer/files/tokenizer_file.h"
+#include "tokenizer/files/vocabulary_files.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
-#include "tokenizer/tokenizer_file.h"
-#include "tokenizer/vocabulary_files.h"
 
 namespace fettle {
 

@@ -16,9 +16,9 @@
 #include "base/text.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
+#include "tokenizer/files/tokenizer_file.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
-#include "tokenizer/tokenizer_file.h"
 
 namespace fettle {
 namespace {

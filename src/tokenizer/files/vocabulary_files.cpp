@@ -1,4 +1,4 @@
-#include "tokenizer/vocabulary_files.h"
+#include "tokenizer/files/vocabulary_files.h"
 
 #include <array>
 #include <map>

@@ -1,8 +1,8 @@
-#include "tokenizer/tokenizer_file.h"
+#include "tokenizer/files/tokenizer_file.h"
 
 #include "base/files/json_file.h"
+#include "tokenizer/files/vocabulary_files.h"
 #include "tokenizer/pipeline.h"
-#include "tokenizer/vocabulary_files.h"
 
 namespace fettle {
 
