@@ -90,6 +90,7 @@ TEST(VocabularyFiles, AddedTokensOfTheFolderCount) {
   write_files({{"files", "vocab.txt"}, {"config", {{"model_type", "bert"}}}, {"tokenizer_config", nullptr}},
               folder.path());
   write(folder.path() / "added_tokens.json", R"({"[NEW]": 900})");
+  write(folder.path() / "config.json", R"({"model_type": "bert", "some_limit": Infinity})");
   const Tokenizer tokenizer = Tokenizer::open(folder.path());
   EXPECT_EQ(tokenizer.encode("[NEW]", true), (std::vector<int32_t>{2, 900, 3}));
   std::vector<std::string> files;

@@ -174,7 +174,8 @@ std::string tokenizer_class_of(const fs::path& model_dir, const TokenizerConfig&
                                                            {"xlm-roberta", "XLMRobertaTokenizer"}};
   std::string name = config.tokenizer_class;
   if (const fs::path file = model_dir / "config.json"; name.empty() && fs::is_regular_file(file)) {
-    const JsonField model = JsonField::read_file(file);
+    // read_json_file() also reads numbers such as Infinity, which are in some config.json.
+    const JsonField model = JsonField::of_value(read_json_file(file), file.string());
     const auto known = kClasses.find(model.string_or("model_type", ""));
     name = model.string_or("tokenizer_class", known == kClasses.end() ? "" : known->second);
   }
