@@ -82,19 +82,27 @@ TEST(PeftForms, NamesOfTheClassForText) {
 
 // The patterns of ranks and alphas match the names in the file.
 TEST(PeftForms, PatternsOfTheClassForText) {
-  const TempFolder folder;
-  const Model model = model_of("qwen3_5");
-  rename_in_adapter("qwen3_5", "model.language_model.", "model.", folder / "text");
-  const auto set_alpha = [&](const char* pattern) {
-    auto config = read_json_file<nlohmann::json>(folder / "text/adapter_config.json");
-    config["alpha_pattern"] = {{pattern, 3}};
-    write_text(folder / "text/adapter_config.json", config.dump());
+  const auto check = [](const std::string& name, const std::string& adapter, const std::string& prefix,
+                        const std::string& modules, const std::string& refusal) {
+    SCOPED_TRACE(name);
+    const TempFolder folder;
+    const fs::path text = folder / "text";
+    const Model model = model_of(name);
+    copy_adapter(reference_model(name) / adapter, text,
+                 [&](std::string key) { return key.replace(key.find(prefix), prefix.size(), "model."); });
+    const auto set_alpha = [&](const std::string& pattern) {
+      auto config = read_json_file<nlohmann::json>(text / "adapter_config.json");
+      config["alpha_pattern"] = {{pattern, 3}};
+      write_text(text / "adapter_config.json", config.dump());
+    };
+    set_alpha("^model.layers.0." + modules);
+    EXPECT_THAT(user_error([&] { adapter_options(open_adapter(text), model); }), HasSubstr(refusal));
+    set_alpha("^" + prefix + "layers.0." + modules);
+    adapter_options(open_adapter(text), model);
   };
-  set_alpha("^model.layers.0.*");
-  EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "text"), model); }),
-              HasSubstr("different ranks or alphas, which is not supported (here: model.layers.0."));
-  set_alpha("^model.language_model.layers.0.*");
-  adapter_options(open_adapter(folder / "text"), model);
+  check("qwen3_5", "adapter_final", "model.language_model.", ".*",
+        "different ranks or alphas, which is not supported (here: model.layers.0.");
+  check("llama4", "variants/experts_final", "language_model.model.", ".*experts.*", "has its own rank or alpha");
 }
 
 TEST(PeftForms, TablesThatNoListNames) {
