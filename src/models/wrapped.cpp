@@ -31,4 +31,8 @@ Family wrapped_family(Family text, const std::string& model_type, const std::str
   return text;
 }
 
+bool has_class_for_text(const Family& family) {
+  return family.model_type == "qwen3_5" || family.model_type == "qwen3_5_moe" || family.model_type == "llama4";
+}
+
 }  // namespace fettle

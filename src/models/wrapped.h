@@ -15,4 +15,8 @@ DecoderNames names_in_wrapped();
 // It must use the module names of these checkpoints; for most families, names_in_wrapped() returns these names.
 Family wrapped_family(Family text, const std::string& model_type, const std::string& architecture);
 
+// Returns whether AutoModelForCausalLM of Transformers 5 loads checkpoints of this family as a class for text only. The
+// modules of that class have other names, so PEFT finds an adapter's weights only with AutoModelForImageTextToText.
+bool has_class_for_text(const Family& family);
+
 }  // namespace fettle

@@ -75,8 +75,7 @@ Normalizer find_precompiled(const JsonField& field) {
 
 }  // namespace
 
-Pipeline read_tokenizer_json(const std::filesystem::path& path) {
-  const JsonField file = JsonField::read_file(path);
+Pipeline read_tokenizer_json(const JsonField& file) {
   file.expect_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
                     "decoder", "model"});
   Pipeline pipeline;

@@ -9,6 +9,7 @@
 
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/decoder.h"
+#include "tokenizer/json_field.h"
 #include "tokenizer/models/model.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
@@ -40,8 +41,8 @@ struct Pipeline {
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 };
 
-// Reads tokenizer.json of the Hugging Face `tokenizers` library.
-Pipeline read_tokenizer_json(const std::filesystem::path& path);
+// Reads the content of a tokenizer.json of the Hugging Face `tokenizers` library.
+Pipeline read_tokenizer_json(const JsonField& file);
 
 // Reads a SentencePiece model (tokenizer.model), BPE or Unigram. For text without added tokens the ids equal those of
 // the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers. The
@@ -58,5 +59,8 @@ bool is_rank_file(const std::filesystem::path& path);
 // Llama 3, Llama 4, Qwen and Kimi, and the patterns that cut a text into words. It recognises these four by the number
 // of ranks in a tiktoken file. Throws UserError for another number of ranks when config.pattern is empty.
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config);
+
+// Reads the same files. Returns what a tokenizer.json contains that gives the same ids, without bos and eos.
+nlohmann::json tokenizer_json_of_ranks(const std::filesystem::path& path, TokenizerConfig& config);
 
 }  // namespace fettle

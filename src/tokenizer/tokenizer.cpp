@@ -4,6 +4,8 @@
 #include <array>
 
 #include "base/error.h"
+#include "tokenizer/files/tokenizer_file.h"
+#include "tokenizer/files/vocabulary_files.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
 
@@ -19,21 +21,35 @@ struct Tokenizer::State {
 
 namespace {
 
-// Reads the first tokenizer file that exists, in the order of Tokenizer::open, and sets `read` to its path.
-Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, fs::path& read) {
-  if (read = model_dir / "tokenizer.json"; fs::is_regular_file(read)) return read_tokenizer_json(read);
-  if (read = model_dir / "tokenizer.model"; fs::is_regular_file(read)) {
-    return is_rank_file(read) ? read_ranks(read, config) : read_sentencepiece(read, config);
+// Reads tokenizer.json. As in Transformers, BertTokenizer's settings in tokenizer_config.json take precedence.
+Pipeline read_fast(const fs::path& file, const TokenizerConfig& config) {
+  const JsonField json = JsonField::read_file(file);
+  Pipeline pipeline = read_tokenizer_json(json);
+  const auto field = json.find("normalizer");
+  if (!config.bert_normalizer.empty() && field && field->string_or("type", "") == "BertNormalizer" &&
+      tokenizer_class_of(file.parent_path(), config) == "BertTokenizer") {
+    nlohmann::json normalizer = field->value();
+    normalizer.update(config.bert_normalizer);
+    pipeline.normalizer = read_normalizer(JsonField::of_value(std::move(normalizer), field->where()));
   }
-  if (read = model_dir / "tekken.json"; fs::is_regular_file(read)) return read_ranks(read, config);
-  if (fs::is_directory(model_dir)) {
-    for (const auto& entry : fs::directory_iterator(model_dir))
-      if (read = entry.path(); read.extension() == ".tiktoken" || read.filename() == "tiktoken.model")
-        return read_ranks(read, config);
+  return pipeline;
+}
+
+// Reads the first tokenizer file that exists, in the order of Tokenizer::open. Appends what it reads to `files`.
+Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, std::vector<fs::path>& files) {
+  using Kind = TokenizerFile::Kind;
+  const TokenizerFile found = find_tokenizer_file(model_dir);
+  if (found.kind != Kind::kOther) files.push_back(found.path);
+  if (found.kind == Kind::kJson) return read_fast(found.path, config);
+  if (found.kind == Kind::kPieces) return read_sentencepiece(found.path, config);
+  if (found.kind == Kind::kRanks) return read_ranks(found.path, config);
+  if (auto vocabulary = read_vocabulary_files(model_dir, config)) {
+    files = std::move(vocabulary->files);
+    return read_tokenizer_json(JsonField::of_value(std::move(vocabulary->tokenizer), files.front().string()));
   }
   throw UserError(
       "{}: there is no tokenizer in this folder; use a model folder with tokenizer.json, tokenizer.model, tekken.json, "
-      "tiktoken.model or a *.tiktoken file",
+      "tiktoken.model, a *.tiktoken file, vocab.txt, vocab.json with merges.txt, or sentencepiece.bpe.model",
       model_dir.string());
 }
 
@@ -58,7 +74,10 @@ void add_configured_tokens(const TokenizerConfig& config, Pipeline& pipeline) {
 
 // Returns whether add_bos_token and add_eos_token of tokenizer_config.json have an effect. If there is a
 // tokenizer.json, they have one only with these tokenizer classes of Transformers 4, and with none in Transformers 5.
+// Of the classes that read_vocabulary_files reads, only GPT-2's does not put its own tokens around a text.
 bool obeys_flags(const TokenizerConfig& config, const fs::path& read) {
+  for (const char* name : {"vocab.txt", "vocab.json", "sentencepiece.bpe.model"})
+    if (read.filename() == name) return tokenizer_class_of(read.parent_path(), config) == "GPT2Tokenizer";
   if (read.filename() != "tokenizer.json") return true;
   return std::ranges::any_of(std::array{"Llama", "CodeLlama", "Gemma", "Cohere"},
                              [&](const char* name) { return config.tokenizer_class.starts_with(name); });
@@ -71,7 +90,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   TokenizerConfig& config = state->config;
   Pipeline& pipeline = state->pipeline;
   config = TokenizerConfig::read(model_dir);
-  pipeline = read_pipeline(model_dir, config, state->files.emplace_back());
+  pipeline = read_pipeline(model_dir, config, state->files);
   state->files.insert(state->files.end(), config.files.begin(), config.files.end());
   add_configured_tokens(config, pipeline);
   pipeline.added.prepare(pipeline.normalizer);

@@ -18,10 +18,10 @@ namespace fettle {
 
 class Tokenizer {
  public:
-  // Looks for tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks), tekken.json and *.tiktoken, in this
-  // order, and reads the first file that exists. Also reads tokenizer_config.json, special_tokens_map.json,
-  // added_tokens.json and chat_template.jinja. Throws UserError, which names the file and its missing, invalid or
-  // unsupported part.
+  // Looks for tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks), tekken.json, *.tiktoken, and the
+  // files of read_vocabulary_files, in this order, and reads the first file that exists. Also reads
+  // tokenizer_config.json, special_tokens_map.json, added_tokens.json and chat_template.jinja. Throws UserError, which
+  // names the file and its missing, invalid or unsupported part.
   static Tokenizer open(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;

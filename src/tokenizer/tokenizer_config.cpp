@@ -24,18 +24,20 @@ void add_unique(std::vector<std::string>& tokens, std::string token) {
 
 // Reads the names of tokens from `field`. Without `overrides`, names that are already set stay.
 void read_names(const JsonField& field, bool overrides, TokenizerConfig& config) {
-  auto read_name = [&](std::string_view key, std::string* into) {
+  auto read_name = [&](std::string_view key, std::string& into) {
     const auto named = field.find(key);
     if (!named) return;
     std::string token = read_token_text(*named);
-    if (into != nullptr && (into->empty() || overrides)) *into = token;
+    if (into.empty() || overrides) into = token;
     add_unique(config.special_tokens, std::move(token));
   };
-  read_name("bos_token", &config.bos_token);
-  read_name("eos_token", &config.eos_token);
-  read_name("pad_token", &config.pad_token);
-  read_name("unk_token", &config.unk_token);
-  for (std::string_view key : {"sep_token", "cls_token", "mask_token"}) read_name(key, nullptr);
+  read_name("bos_token", config.bos_token);
+  read_name("eos_token", config.eos_token);
+  read_name("pad_token", config.pad_token);
+  read_name("unk_token", config.unk_token);
+  read_name("cls_token", config.cls_token);
+  read_name("sep_token", config.sep_token);
+  read_name("mask_token", config.mask_token);
   // Transformers 4 writes a list. Transformers 5 writes a list, or an object with a name for each token.
   for (std::string_view key : {"additional_special_tokens", "extra_special_tokens"}) {
     const auto extra = field.find(key);
@@ -88,6 +90,12 @@ TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
     if (file.find("legacy")) config.legacy = file.boolean_or("legacy", false);
     if (file.find("add_bos_token")) config.add_bos_token = file.boolean_or("add_bos_token", false);
     if (file.find("add_eos_token")) config.add_eos_token = file.boolean_or("add_eos_token", false);
+    if (file.find("add_prefix_space")) config.add_prefix_space = file.boolean_or("add_prefix_space", false);
+    for (const auto& [key, field] : {std::pair{"do_lower_case", "lowercase"},
+                                     {"strip_accents", "strip_accents"},
+                                     {"tokenize_chinese_chars", "handle_chinese_chars"}})
+      if (file.find(key)) config.bert_normalizer[field] = file.boolean_or(key, false);
+    if (file.value().contains("strip_accents")) config.bert_normalizer.emplace("strip_accents", nullptr);
     if (auto templates = file.find("chat_template")) read_chat_templates(*templates, config);
   }
   if (const fs::path path = model_dir / "special_tokens_map.json"; present(path)) {

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,11 +21,16 @@ struct TokenizerConfig {
   std::string eos_token;
   std::string pad_token;
   std::string unk_token;
-  std::vector<std::string> special_tokens;  // the four tokens above, and all other special tokens that the files name
-  std::vector<AddedToken> added_tokens;     // from added_tokens_decoder, or else from added_tokens.json
+  std::string cls_token, sep_token, mask_token;  // also empty when there is no such token
+  std::vector<std::string> special_tokens;       // the tokens above, and all other special tokens that the files name
+  std::vector<AddedToken> added_tokens;          // from added_tokens_decoder, or else from added_tokens.json
   std::string tokenizer_class;
   std::string pattern;  // pat_str: the pattern that cuts texts into words, for rank files that Fettle does not know
   std::optional<bool> legacy;  // if true, the dummy prefix (a space) is also put after each added token
+  std::optional<bool> add_prefix_space;
+  // The fields of a BertNormalizer that do_lower_case, strip_accents and tokenize_chinese_chars set. Only the keys that
+  // tokenizer_config.json has are in this object; strip_accents may be null.
+  nlohmann::json bert_normalizer = nlohmann::json::object();
   // If set, these decide instead of the post-processor whether texts start with bos and end with eos. With a
   // tokenizer.json, they do so only for some classes (Tokenizer::open).
   std::optional<bool> add_bos_token, add_eos_token;

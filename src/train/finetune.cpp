@@ -6,6 +6,7 @@
 #include "base/report_error.h"
 #include "base/seconds_since.h"
 #include "eval/held_out.h"
+#include "models/wrapped.h"
 #include "plan/remat_choice.h"
 #include "report/peak_flops.h"
 #include "report/recorder.h"
@@ -118,6 +119,10 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   recorder.finish();
   info("the {} is in {}{}", run.lora ? "adapter" : "model", run.output.folder,
        run.output.html_report ? "; report.html there shows the run" : "");
+  if (run.lora && has_class_for_text(*run.model.family))
+    info(
+        "in Transformers, load the adapter's base with AutoModelForImageTextToText; in the model that "
+        "AutoModelForCausalLM makes, PEFT finds none of the adapter's modules");
   return 0;
 }
 

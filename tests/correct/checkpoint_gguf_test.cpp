@@ -5,18 +5,26 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <set>
 
 #include "base/arrays/box_copy.h"
+#include "base/files/json_file.h"
 #include "base/files/mapped_file.h"
 #include "checkpoint/gguf/block_types.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/places.h"
+#include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
 #include "checkpoint/gguf/write/folded_factors.h"
+#include "checkpoint/gguf/write/metadata.h"
+#include "checkpoint/gguf/write/tokenizer_metadata.h"
 #include "checkpoint/load.h"
 #include "checkpoint/safetensors.h"
 #include "gguf_reference.h"
 #include "models/model.h"
+#include "tokenizer/models/kimi_pattern.h"
+#include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -141,6 +149,97 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, GgufTokenizer, testing::Values("gpt2", "llama3", "qwen2", "sp_bpe"),
                          [](const auto& info) { return info.param; });
+
+// Lines for which llama.cpp gives other ids than the models' own tokenizers: it does not compose characters, and it
+// approximates some patterns. In these lines, Fettle follows the models.
+const std::map<std::string, std::set<std::string>> kLinesOfTheModels{
+    {"e\u0301tude a\u0301\u0302b \u0939\u093f\u0928\u094d\u0926\u0940",
+     {"olmo", "mpt", "command-r", "qwen2", "deepseek-r1-qwen", "qwen35", "tekken", "gpt-4o", "llama4", "kanana2",
+      "minimax-m2", "kimi-k2"}},
+    {"getUserName iPhone's don'tStop", {"kimi-k2"}},
+    {" \u3005\u3006", {"kimi-k2"}},
+    {"c\u3000d b\u2003c\u200be", {"deepseek-llm", "deepseek-coder"}}};
+
+// Tests the methods that tokenizer.ggml.pre can name against llama.cpp (tests/reference/gguf_words.py).
+TEST(GgufWords, AreThoseOfLlamaCpp) {
+  const auto recorded = nlohmann::json::parse(std::ifstream(kGgufFiles / "words.json"));
+  std::vector<std::string> tokens;
+  std::set<std::string> known;
+  const auto add = [&](const std::string& token) {
+    if (known.insert(token).second) tokens.push_back(token);
+  };
+  for (int byte = 0; byte < 256; ++byte) add(to_alphabet(std::string(1, static_cast<char>(byte))));
+  for (std::string merge : recorded["merges"]) add(merge.erase(merge.find(' '), 1));
+  add("<s>");
+  const auto last = static_cast<int64_t>(tokens.size()) - 1;
+  std::vector<int64_t> types(tokens.size(), kNormalToken);
+  types.back() = kControlToken;
+  size_t names = 0;
+  for (const auto& method : recorded["methods"])
+    for (const std::string name : method["names"]) {
+      SCOPED_TRACE(name);
+      GgufHeader header;
+      header.values = {{"general.architecture", "llama"},
+                       {"llama.context_length", 32},
+                       {"tokenizer.ggml.model", "gpt2"},
+                       {"tokenizer.ggml.pre", name},
+                       {"tokenizer.ggml.tokens", tokens},
+                       {"tokenizer.ggml.token_type", types},
+                       {"tokenizer.ggml.merges", recorded["merges"]},
+                       {"tokenizer.ggml.bos_token_id", last}};
+      const TempFolder folder;
+      write_gguf_tokenizer(GgufFields(header, {}, "m.gguf"), folder.path());
+      const Tokenizer tokenizer = Tokenizer::open(folder.path());
+      for (size_t i = 0; i < recorded["lines"].size(); ++i) {
+        const std::string line = recorded["lines"][i];
+        const auto of_models = kLinesOfTheModels.find(line);
+        const bool same = of_models == kLinesOfTheModels.end() || !of_models->second.contains(name);
+        EXPECT_EQ(nlohmann::json(tokenizer.encode(line, true)) == method["ids"][i], same) << line;
+      }
+      ++names;
+    }
+  EXPECT_GE(names, 35u);
+}
+
+// Writes the tokenizer of the folder to GGUF keys, checks its ids, and returns the method that cuts texts.
+std::string written_method(const std::filesystem::path& folder, int64_t vocab_size) {
+  GgufMetadata metadata("llama");
+  metadata.set(".context_length", uint32_t{32});
+  set_tokenizer_metadata(folder, vocab_size, {{"model_type", "llama"}}, nullptr, metadata);
+  const TempFolder scratch;
+  check_tokenizer(folder, metadata, scratch.path());
+  return header_of(metadata, {}).values.at("tokenizer.ggml.pre");
+}
+
+TEST(GgufTokenizerKeys, OfRanks) {
+  const std::filesystem::path reference = source_folder() / "tests/reference/tokenizer/ranks";
+  const int64_t size = Tokenizer::open(reference).vocab_size();
+  EXPECT_EQ(written_method(reference, size), "dbrx");
+  const TempFolder folder;
+  std::filesystem::copy(reference / "tokenizer.model", folder / "tiktoken.model");
+  write_text(folder / "tokenizer_config.json", nlohmann::json{{"pat_str", kKimiPattern}}.dump());
+  EXPECT_EQ(written_method(folder.path(), size), "kimi-k2");
+}
+
+TEST(GgufTokenizerKeys, OfVocabularyAndMerges) {
+  const auto json = read_json_file(source_folder() / "tests/reference/tokenizer/gpt2/tokenizer.json");
+  const TempFolder folder;
+  write_text(folder / "config.json", R"({"model_type": "gpt2"})");
+  write_text(folder / "vocab.json", json["model"]["vocab"].dump());
+  std::string merges;
+  for (const auto& merge : json["model"]["merges"]) merges += merge.get<std::string>() + "\n";
+  write_text(folder / "merges.txt", merges);
+  EXPECT_EQ(written_method(folder.path(), 700), "gpt-2");
+}
+
+// DeepSeek's own files cut digits in another way than llama.cpp, which has the same effect on their vocabulary.
+TEST(GgufTokenizerKeys, OfDeepseeksOwnFiles) {
+  const NamedPreTokenizer& pre = pre_tokenizer_of("deepseek-llm", "m.gguf");
+  nlohmann::json tokenizer{{"model", {{"type", "BPE"}}}, {"pre_tokenizer", pre_tokenizer_json(pre)}};
+  EXPECT_EQ(pre_tokenizer_name(tokenizer), "deepseek-llm");
+  tokenizer["pre_tokenizer"]["pretokenizers"][5] = {{"type", "Digits"}, {"individual_digits", true}};
+  EXPECT_EQ(pre_tokenizer_name(tokenizer), "deepseek-llm");
+}
 
 TEST(GgufFolder, IsKeptUntilTheFileChanges) {
   const TempFolder folder;

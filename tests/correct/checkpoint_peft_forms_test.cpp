@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/files/json_file.h"
 #include "checkpoint/peft/adapter_merge.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "checkpoint/repository.h"
@@ -38,27 +39,70 @@ void copy_adapter(const fs::path& from, const fs::path& to, const std::function<
   writer.finish();
 }
 
+// Copies a model's reference adapter with `now` replaced by `other` in the names of its tensors.
+void rename_in_adapter(const std::string& model, const std::string& now, const std::string& other, const fs::path& to) {
+  copy_adapter(reference_model(model) / "adapter_final", to, [&](std::string key) {
+    const size_t at = key.find(now);
+    EXPECT_NE(at, std::string::npos) << key;
+    return key.replace(at, now.size(), other);
+  });
+}
+
+void expect_same_adapter(const std::string& name, const fs::path& renamed) {
+  const Model model = model_of(name);
+  const AdapterFolder now = open_adapter(reference_model(name) / "adapter_final"), other = open_adapter(renamed);
+  const LoraOptions wanted = adapter_options(now, model), got = adapter_options(other, model);
+  EXPECT_EQ(got.modules, wanted.modules);
+  for (const Param& param : lora_params(model, wanted))
+    for (int64_t i = 0; i < param.stored_count(); ++i) {
+      const TensorEntry *one = now.find(param.stored_name(i)), *two = other.find(param.stored_name(i));
+      ASSERT_TRUE(one != nullptr && two != nullptr) << param.stored_name(i);
+      EXPECT_EQ(one->shape, two->shape);
+    }
+}
+
 TEST(PeftForms, NamesOfTheTextModelBeforeTransformers452) {
   for (const char* name : {"gemma3_wrapped", "mistral3"}) {
     const TempFolder folder;
-    const Model model = model_of(name);
-    copy_adapter(reference_model(name) / "adapter_final", folder / "older", [](std::string key) {
-      const std::string now = "model.language_model.", then = "language_model.model.";
-      const size_t at = key.find(now);
-      EXPECT_NE(at, std::string::npos) << key;
-      return key.replace(at, now.size(), then);
-    });
-    const AdapterFolder now = open_adapter(reference_model(name) / "adapter_final"),
-                        older = open_adapter(folder / "older");
-    const LoraOptions wanted = adapter_options(now, model), got = adapter_options(older, model);
-    EXPECT_EQ(got.modules, wanted.modules);
-    for (const Param& param : lora_params(model, wanted))
-      for (int64_t i = 0; i < param.stored_count(); ++i) {
-        const TensorEntry *one = now.find(param.stored_name(i)), *other = older.find(param.stored_name(i));
-        ASSERT_TRUE(one != nullptr && other != nullptr) << param.stored_name(i);
-        EXPECT_EQ(one->shape, other->shape);
-      }
+    rename_in_adapter(name, "model.language_model.", "language_model.model.", folder / "older");
+    expect_same_adapter(name, folder / "older");
   }
+}
+
+TEST(PeftForms, NamesOfTheClassForText) {
+  for (const auto& [name, prefix] : {std::pair{"qwen3_5", "model.language_model."},
+                                     {"qwen3_5_moe", "model.language_model."},
+                                     {"llama4", "language_model.model."}}) {
+    SCOPED_TRACE(name);
+    const TempFolder folder;
+    rename_in_adapter(name, prefix, "model.", folder / "text");
+    expect_same_adapter(name, folder / "text");
+  }
+}
+
+// The patterns of ranks and alphas match the names in the file.
+TEST(PeftForms, PatternsOfTheClassForText) {
+  const auto check = [](const std::string& name, const std::string& adapter, const std::string& prefix,
+                        const std::string& modules, const std::string& refusal) {
+    SCOPED_TRACE(name);
+    const TempFolder folder;
+    const fs::path text = folder / "text";
+    const Model model = model_of(name);
+    copy_adapter(reference_model(name) / adapter, text,
+                 [&](std::string key) { return key.replace(key.find(prefix), prefix.size(), "model."); });
+    const auto set_alpha = [&](const std::string& pattern) {
+      auto config = read_json_file<nlohmann::json>(text / "adapter_config.json");
+      config["alpha_pattern"] = {{pattern, 3}};
+      write_text(text / "adapter_config.json", config.dump());
+    };
+    set_alpha("^model.layers.0." + modules);
+    EXPECT_THAT(user_error([&] { adapter_options(open_adapter(text), model); }), HasSubstr(refusal));
+    set_alpha("^" + prefix + "layers.0." + modules);
+    adapter_options(open_adapter(text), model);
+  };
+  check("qwen3_5", "adapter_final", "model.language_model.", ".*",
+        "different ranks or alphas, which is not supported (here: model.layers.0.");
+  check("llama4", "variants/experts_final", "language_model.model.", ".*experts.*", "has its own rank or alpha");
 }
 
 TEST(PeftForms, TablesThatNoListNames) {

@@ -38,10 +38,20 @@ TEST(Train, WritesTheFilesThatPeftAndTheTrainerWrite) {
   const auto results = nlohmann::json::parse(read_text(folder / "out/all_results.json"));
   EXPECT_TRUE(results.contains("eval_loss") && results.contains("train_loss"));
   EXPECT_THAT(run.err, HasSubstr("the adapter is in "));
+  EXPECT_EQ(run.err.find("AutoModelForImageTextToText"), std::string::npos);
   const size_t said = run.err.find("train_steps_per_second");
   ASSERT_NE(said, std::string::npos);
   EXPECT_NEAR(std::stod(run.err.substr(run.err.find('=', said) + 1)), results["train_steps_per_second"], 5.1e-5)
       << "the screen and the file have the same run time";
+}
+
+TEST(Train, NamesTheClassThatLoadsTheBase) {
+  TempFolder folder;
+  const std::string model = "model_name_or_path=" + reference_model("qwen3_5").string();
+  const Outcome run =
+      run_fettle(folder, with(train_words(folder / "out"), {model, "max_steps=1", "lora_target=q_proj"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("load the adapter's base with AutoModelForImageTextToText"));
 }
 
 // Returns the words of a run with dropout, shuffling, accumulation and a schedule. All of these must continue where

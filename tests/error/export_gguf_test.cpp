@@ -111,7 +111,7 @@ TEST_F(GgufExportError, ATokenizerThatGgufCannotExpress) {
   change(words / "tokenizer.json", [](nlohmann::json& tokenizer) {
     tokenizer["model"] = {{"type", "WordLevel"}, {"vocab", {{"a", 0}}}, {"unk_token", "a"}};
   });
-  EXPECT_THAT(refused(recipe(words)), HasSubstr("no tokenizer.json of the kind BPE"));
+  EXPECT_THAT(refused(recipe(words)), HasSubstr("no tokenizer of the kind BPE"));
 }
 
 TEST_F(GgufExportError, KeysThatDoNotGoTogether) {

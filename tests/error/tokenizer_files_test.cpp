@@ -57,6 +57,26 @@ TEST_F(Files, NoTokenizerJson) {
   EXPECT_SAYS(message, "tokenizer.json");
 }
 
+TEST_F(Files, BrokenVocabularyFilesAreNamed) {
+  write("config.json", R"({"model_type": "bert"})");
+  write("vocab.txt", "[UNK]\n[CLS]\na\n");
+  EXPECT_SAYS(error(), "vocab.txt: the token '[SEP]', which goes around each text, is missing");
+  write("vocab.txt", "[UNK]\n\xFF\n");
+  EXPECT_SAYS(error(), "vocab.txt: is not UTF-8");
+  fs::remove(dir_ / "vocab.txt");
+  write("config.json", R"({"model_type": "gpt2"})");
+  write("vocab.json", "[1]");
+  write("merges.txt", "#version: 0.2\na b\n");
+  EXPECT_SAYS(error(), "vocab.json: model.vocab");
+  write("vocab.json", R"({"a": 0, "b": 1})");
+  EXPECT_SAYS(error(), "vocab.json: model.merges");
+  fs::remove(dir_ / "vocab.json");
+  EXPECT_SAYS(error(), "there is no tokenizer in this folder");
+  write("config.json", R"({"model_type": "xlm-roberta"})");
+  write("sentencepiece.bpe.model", "\x01");
+  EXPECT_SAYS(error(), "sentencepiece.bpe.model: not a SentencePiece model");
+}
+
 TEST_F(Files, BrokenJsonIsReportedWithItsPlace) {
   EXPECT_SAYS(error_of("{\n  \"model\": {,\n"), "tokenizer.json: is not valid JSON: syntax error at line 2, column 13");
   EXPECT_SAYS(error_of(""), "tokenizer.json: is not valid JSON: the text ends too early");

@@ -14,7 +14,7 @@ struct NamedPreTokenizer {
   const char* pattern;  // matches a word; null: GPT-2's pattern
   // These patterns divide a text first, one after another. Then `pattern` divides the resulting pieces.
   std::vector<const char*> before = {};
-  bool digits_alone = false;  // each digit is a word; only with GPT-2's pattern
+  bool digits_alone = false;  // each digit is a word
   bool composes = false;      // texts are brought into Unicode's form NFC
   bool ignore_merges = false;
   bool adds_bos = false;  // used when tokenizer.ggml.add_bos_token is missing

@@ -152,11 +152,17 @@ std::pair<std::string_view, AdapterPart> module_and_part(std::string_view name) 
   return {name, AdapterPart::kSaved};
 }
 
-// Returns the name that a module had in Transformers before 4.52; "" if the name has not changed.
-std::string older_name(std::string_view module) {
-  constexpr std::string_view kNow = "model.language_model.";
-  if (module.starts_with(kNow)) return "language_model.model." + std::string(module.substr(kNow.size()));
-  return module.starts_with("lm_head") ? "language_model." + std::string(module) : "";
+// Returns the other names that a module of a model with images may have in an adapter: the name in Transformers before
+// 4.52 (for Llama 4 also now), and the name in the class for text only, as which AutoModelForCausalLM loads some
+// models.
+std::vector<std::string> other_names(std::string_view module) {
+  constexpr std::string_view kWhole = "model.language_model.", kWrapped = "language_model.", kText = "model.";
+  const auto replaced = [&](std::string_view prefix, std::string_view by) {
+    return std::string(by) + std::string(module.substr(prefix.size()));
+  };
+  if (module.starts_with(kWhole)) return {replaced(kWhole, "language_model.model."), replaced(kWhole, kText)};
+  if (module.starts_with(kWrapped)) return {replaced(kWrapped, "")};
+  return module.starts_with("lm_head") ? std::vector{replaced("", kWrapped)} : std::vector<std::string>();
 }
 
 // If the vocabulary was resized, PEFT stores embedding and head without naming them in modules_to_save. Adds them.
@@ -260,13 +266,17 @@ std::string adapter_key(std::string_view module, AdapterPart part) {
 }
 
 const TensorEntry* AdapterFolder::find(std::string_view module, AdapterPart part) const {
-  const auto found = std::lower_bound(tensors.begin(), tensors.end(), std::pair(module, part),
-                                      [](const AdapterTensor& tensor, const auto& wanted) {
-                                        return std::pair(std::string_view(tensor.module), tensor.part) < wanted;
-                                      });
-  if (found != tensors.end() && found->module == module && found->part == part) return found->entry;
-  const std::string older = older_name(module);
-  return older.empty() ? nullptr : find(older, part);
+  const auto exact = [&](std::string_view name) -> const TensorEntry* {
+    const auto found = std::lower_bound(tensors.begin(), tensors.end(), std::pair(name, part),
+                                        [](const AdapterTensor& tensor, const auto& wanted) {
+                                          return std::pair(std::string_view(tensor.module), tensor.part) < wanted;
+                                        });
+    return found != tensors.end() && found->module == name && found->part == part ? found->entry : nullptr;
+  };
+  const TensorEntry* found = exact(module);
+  for (const std::string& other : other_names(module))
+    if (found == nullptr) found = exact(other);
+  return found;
 }
 
 const TensorEntry* AdapterFolder::find(std::string_view parameter) const {

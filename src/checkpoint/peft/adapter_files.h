@@ -4,8 +4,9 @@
 // DoRA adds .lora_magnitude_vector [out]. A parameter of E experts has lora_A [E * r, in] and lora_B [out, r * E] under
 // <module>; if a module has two such parameters, the LoRA weights of the first one are under <module>.base_layer. The
 // parameters of modules_to_save have their own names after "base_model.model.". Adapters are also read from
-// adapter_model.bin, which older versions of PEFT write, and with the names of Transformers before 4.52: there, the
-// text model of a model with images is "language_model.model" instead of "model.language_model".
+// adapter_model.bin, which older versions of PEFT write, and with other names for the text model of a model with
+// images: "language_model.model" (Transformers before 4.52) or "model" (AutoModelForCausalLM) for
+// "model.language_model".
 #pragma once
 
 #include <filesystem>

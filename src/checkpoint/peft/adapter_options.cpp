@@ -78,6 +78,16 @@ void refuse_single_experts(const AdapterFolder& adapter) {
   }
 }
 
+// Returns the path of a module or parameter as the adapter's patterns see it. `entry` is a LoRA tensor of the same
+// model part. Its name may begin in another way than Fettle's.
+std::string path_in_file(const std::string& path, const TensorEntry& entry) {
+  constexpr const char* kLayers = "layers.";
+  const std::string name = entry.name.substr(adapter_key("").size());
+  const size_t here = path.find(kLayers), there = name.find(kLayers);
+  if (here == std::string::npos || there == std::string::npos) return path;
+  return name.substr(0, there) + path.substr(here);
+}
+
 }  // namespace
 
 LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
@@ -108,9 +118,11 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     std::vector<int64_t> layers;
     const std::vector<int64_t> layers_of_module = model.layers_of(linear);
     for (const int64_t layer : layers_of_module) {
-      const std::string module = name_of_layer(model.path_of(linear), layer);
-      if (adapter.find(module, AdapterPart::kLoraA) == nullptr) continue;
+      const std::string name = name_of_layer(model.path_of(linear), layer);
+      const TensorEntry* found = adapter.find(name, AdapterPart::kLoraA);
+      if (found == nullptr) continue;
       layers.push_back(layer);
+      const std::string module = path_in_file(name, *found);
       if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
         throw UserError(
             "{}: its modules have different ranks or alphas, which is not supported (here: {}); merge the adapter with "
@@ -149,8 +161,11 @@ LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
     }
   if (!parameters.empty()) {
     options.parameters = expert_parameters(model, parameters);
+    const std::vector<Param> of_experts = expert_lora_params(model, options);
+    const TensorEntry* first = of_experts.empty() ? nullptr : adapter.find(of_experts.front().stored_name(0));
     for (const auto& [part, parameter] : options.parameters) {
-      const std::string path = name_of_layer(model.family->layer_prefix + parameter, 0);
+      std::string path = name_of_layer(model.family->layer_prefix + parameter, 0);
+      if (first != nullptr) path = path_in_file(path, *first);
       const int64_t factor = config.rank(path) / config.r;
       const bool gate_up = part == ExpertPart::kGateUp && model.config.experts.gated();
       if (gate_up) options.gate_up_factor = factor;

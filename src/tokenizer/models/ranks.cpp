@@ -4,6 +4,7 @@
 #include "base/base64.h"
 #include "base/files/mapped_file.h"
 #include "tokenizer/models/bpe.h"
+#include "tokenizer/models/kimi_pattern.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
 
@@ -19,12 +20,6 @@ constexpr std::string_view kLlama4Pattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kKimiPattern =
-    R"([\p{Han}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct RankFile {
   Vocabulary vocabulary;       // tokens are written in the byte alphabet
@@ -219,7 +214,80 @@ void name_tokens(const RankFile& file, TokenizerConfig& config) {
   if (!config.add_bos_token) config.add_bos_token = file.adds_bos && !config.bos_token.empty();
 }
 
+RankFile read_rank_file(const std::filesystem::path& path, const TokenizerConfig& config) {
+  if (path.extension() == ".json") return read_tekken(path);
+  RankFile file = read_lines(path);
+  add_known(file, config, path.string());
+  return file;
+}
+
+// Returns the special tokens whose ids tokenizer_config.json does not give to other tokens.
+std::vector<AddedToken> own_tokens(const RankFile& file, const TokenizerConfig& config) {
+  std::vector<AddedToken> tokens;
+  for (size_t i = 0; i < file.special_tokens.size(); ++i) {
+    const auto id = static_cast<int32_t>(file.first_special + static_cast<int64_t>(i));
+    if (std::ranges::find(config.added_tokens, id, &AddedToken::id) == config.added_tokens.end())
+      tokens.push_back({id, file.special_tokens[i], false, false, false, false, true});
+  }
+  return tokens;
+}
+
+nlohmann::json word_split(const RankFile& file) {
+  using nlohmann::json;
+  const json split = {
+      {"type", "Split"}, {"pattern", {{"Regex", file.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  return {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}};
+}
+
+// Returns the parts that a token of this rank has before the last merge: two if merges make the token.
+std::vector<std::string> parts_of_token(const RankFile& file, const std::string& token, int64_t rank) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < token.size();) {
+    const size_t from = at;
+    next_char(token, at);
+    parts.push_back(token.substr(from, at - from));
+  }
+  while (true) {
+    size_t best = 0;
+    int64_t least = rank;
+    for (size_t i = 0; i + 1 < parts.size(); ++i)
+      if (const auto id = file.vocabulary.id(parts[i] + parts[i + 1]);
+          id && file.ranks[*id] >= 0 && file.ranks[*id] < least)
+        best = i, least = file.ranks[*id];
+    if (least == rank) return parts;
+    parts[best] += parts[best + 1];
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
 }  // namespace
+
+nlohmann::json tokenizer_json_of_ranks(const std::filesystem::path& path, TokenizerConfig& config) {
+  using nlohmann::json;
+  const RankFile file = read_rank_file(path, config);
+  std::vector<std::pair<int64_t, int32_t>> by_rank;
+  for (size_t id = 0; id < file.ranks.size(); ++id)
+    if (file.ranks[id] >= 0) by_rank.emplace_back(file.ranks[id], static_cast<int32_t>(id));
+  std::ranges::sort(by_rank);
+  json vocabulary = json::object(), merges = json::array(), added = json::array();
+  bool reaches_all = true;  // merges make every token
+  for (const auto& [rank, id] : by_rank) {
+    const std::string& token = *file.vocabulary.token(id);
+    const std::vector<std::string> parts = parts_of_token(file, token, rank);
+    vocabulary[token] = id;
+    if (parts.size() == 2) merges.push_back({parts[0], parts[1]});
+    reaches_all &= parts.size() <= 2;
+  }
+  for (const AddedToken& token : own_tokens(file, config))
+    added.push_back({{"id", token.id}, {"content", token.content}, {"special", true}});
+  name_tokens(file, config);
+  return {{"model", {{"type", "BPE"}, {"ignore_merges", !reaches_all}, {"vocab", vocabulary}, {"merges", merges}}},
+          {"normalizer", file.composes ? json{{"type", "NFC"}} : json()},
+          {"pre_tokenizer", word_split(file)},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"added_tokens", added}};
+}
 
 bool is_rank_file(const std::filesystem::path& path) {
   const std::string text = read_file(path);
@@ -231,29 +299,13 @@ bool is_rank_file(const std::filesystem::path& path) {
 }
 
 Pipeline read_ranks(const std::filesystem::path& path, TokenizerConfig& config) {
-  const bool is_tekken = path.extension() == ".json";
-  RankFile file = is_tekken ? read_tekken(path) : read_lines(path);
-  if (!is_tekken) add_known(file, config, path.string());
-
+  RankFile file = read_rank_file(path, config);
   Pipeline pipeline;
-  for (size_t i = 0; i < file.special_tokens.size(); ++i) {
-    const int64_t id = file.first_special + static_cast<int64_t>(i);
-    // tokenizer_config.json may give this id another name.
-    const bool renamed = std::any_of(config.added_tokens.begin(), config.added_tokens.end(),
-                                     [id](const AddedToken& token) { return token.id == id; });
-    if (!renamed) {
-      pipeline.added.add({static_cast<int32_t>(id), file.special_tokens[i], false, false, false, false, true});
-    }
-  }
+  for (AddedToken& token : own_tokens(file, config)) pipeline.added.add(std::move(token));
   std::unique_ptr<Bpe> bpe = Bpe::of_ranks(std::move(file.vocabulary), file.ranks, {{}, false, false, true});
   if (!bpe->take_bytes()) throw UserError("{}: some single bytes have no rank; fetch the file again", path.string());
   pipeline.model = std::move(bpe);
-
-  using nlohmann::json;
-  const json split = {{"type", "Split"}, {"pattern", {{"Regex", file.pattern}}}, {"behavior", "Isolated"}};
-  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
-  pipeline.pre_tokenizer =
-      read_pre_tokenizer(JsonField::of_value({{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}, path.string()));
+  pipeline.pre_tokenizer = read_pre_tokenizer(JsonField::of_value(word_split(file), path.string()));
   if (file.composes) pipeline.normalizer = read_normalizer(JsonField::of_value({{"type", "NFC"}}, path.string()));
   pipeline.decoder = read_decoder(JsonField::of_value({{"type", "ByteLevel"}}, path.string()));
   name_tokens(file, config);

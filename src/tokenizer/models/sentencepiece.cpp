@@ -1,11 +1,10 @@
-#include <sentencepiece.pb.h>
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
 
 #include "base/files/mapped_file.h"
 #include "tokenizer/models/bpe.h"
+#include "tokenizer/models/sentencepiece_file.h"
 #include "tokenizer/models/unigram.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/charsmap.h"
@@ -19,21 +18,6 @@ constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581 stands for a space
 using sentencepiece::ModelProto;
 using sentencepiece::SentencePiece;
 using sentencepiece::TrainerSpec;
-
-ModelProto parse(const std::string& bytes, const std::string& origin) {
-  ModelProto proto;
-  if (!proto.ParseFromString(bytes)) {
-    throw UserError("{}: not a SentencePiece model: its {} bytes cannot be parsed; fetch the file again", origin,
-                    bytes.size());
-  }
-  if (proto.pieces().empty()) throw UserError("{}: not a SentencePiece model: it has no pieces", origin);
-  for (int id = 0; id < proto.pieces_size(); ++id) {
-    if (!is_valid_utf8(proto.pieces(id).piece())) {
-      throw UserError("{}: not a SentencePiece model: piece {} is not UTF-8; fetch the file again", origin, id);
-    }
-  }
-  return proto;
-}
 
 bool is_of_text(SentencePiece::Type type) {
   return type == SentencePiece::NORMAL || type == SentencePiece::USER_DEFINED;
@@ -171,10 +155,26 @@ Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
 
 }  // namespace
 
-Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config) {
+ModelProto read_sentencepiece_file(const std::filesystem::path& path) {
   const std::string origin = path.string();
   const std::string bytes = read_file(path);
-  const ModelProto proto = parse(bytes, origin);
+  ModelProto proto;
+  if (!proto.ParseFromString(bytes)) {
+    throw UserError("{}: not a SentencePiece model: its {} bytes cannot be parsed; fetch the file again", origin,
+                    bytes.size());
+  }
+  if (proto.pieces().empty()) throw UserError("{}: not a SentencePiece model: it has no pieces", origin);
+  for (int id = 0; id < proto.pieces_size(); ++id) {
+    if (!is_valid_utf8(proto.pieces(id).piece())) {
+      throw UserError("{}: not a SentencePiece model: piece {} is not UTF-8; fetch the file again", origin, id);
+    }
+  }
+  return proto;
+}
+
+Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config) {
+  const std::string origin = path.string();
+  const ModelProto proto = read_sentencepiece_file(path);
   const TrainerSpec& trainer = proto.trainer_spec();
   const sentencepiece::NormalizerSpec& spaces = proto.normalizer_spec();
   for (std::string_view shifted : {"XLMRoberta", "Camembert", "Barthez", "XLMProphetNet"}) {

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
+#include "tokenizer/files/tokenizer_file.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 
@@ -311,9 +312,9 @@ std::vector<std::string> sample_texts(const GgufMetadata& metadata) {
 
 void set_tokenizer_metadata(const fs::path& folder, int64_t vocab_size, const Json& json, const Json& generation,
                             GgufMetadata& metadata) {
-  const TokenizerConfig config = TokenizerConfig::read(folder);
-  const fs::path file = folder / "tokenizer.json";
-  const Json tokenizer = fs::is_regular_file(file) ? read_json_file(file) : Json();
+  TokenizerConfig config = TokenizerConfig::read(folder);
+  fs::path file;
+  const Json tokenizer = tokenizer_json_of(folder, config, file);
   const bool has_json = tokenizer.is_object() && tokenizer.contains("model") && tokenizer["model"].is_object();
   const std::string kind = has_json ? tokenizer["model"].value("type", "BPE") : "";
   const bool falls_back = has_json && tokenizer["model"].value("byte_fallback", false);
@@ -329,8 +330,7 @@ void set_tokenizer_metadata(const fs::path& folder, int64_t vocab_size, const Js
     if (!add_pieces_of_model(folder / "tokenizer.model", tokens, metadata)) {
       if (kind != "BPE")
         throw UserError(
-            "{}: the model has no tokenizer.json of the kind BPE and no SentencePiece tokenizer.model. GGUF cannot "
-            "express "
+            "{}: the model has no tokenizer of the kind BPE and no SentencePiece tokenizer.model. GGUF cannot express "
             "other tokenizers; save the model's tokenizer with Transformers, which writes a tokenizer.json",
             folder.string());
       add_pieces_of_merges(tokenizer, file, tokens);

@@ -14,7 +14,7 @@ namespace fettle {
 // the embedding; an id without a token gets an unused token. `json` is config.json; `generation` is
 // generation_config.json or null. If the tokenizer's files do not name a special token, its id comes from `json`. If
 // eos_token_id in these two files has further ids, the first becomes eot and the second eom. Throws UserError when the
-// folder has no tokenizer.json and no SentencePiece tokenizer.model, when llama.cpp has no tokenizer of this kind, and
+// folder has no BPE tokenizer and no SentencePiece tokenizer.model, when llama.cpp has no tokenizer of this kind, and
 // when the id of a token is `vocab_size` or larger.
 void set_tokenizer_metadata(const std::filesystem::path& folder, int64_t vocab_size, const nlohmann::json& json,
                             const nlohmann::json& generation, GgufMetadata& metadata);
