@@ -88,6 +88,9 @@ class Reader {
   void grant_wishes() {
     const Wishes wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
+      if (key == "lr_scheduler_type" && recipe_.set_at.contains(key) && recipe_.lr_scheduler_type != wish.value)
+        warn("{}: {} has a scheduler (here {}), which DeepSpeed would use; Fettle uses lr_scheduler_type: {}",
+             wish.where, wish.by, wish.value, recipe_.lr_scheduler_type);
       if (recipe_.set_at.contains(key.substr(0, key.find('.'))) || !suits(key)) continue;
       take(key, {YAML::Node(wish.value), wish.where});
       info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
@@ -123,11 +126,14 @@ class Reader {
 
  private:
   // Returns whether the recipe can take this key from another tool's settings. bf16 and fp16 exclude each other.
+  // warmup_steps would overrule warmup_ratio. min_lr_rate belongs to one schedule, and min_lr excludes it.
   // eval_strategy needs rows to evaluate on. offload_dir_weights needs offload_dir, and a run with both float32 and
   // 16-bit weights.
   bool suits(const std::string& key) const {
     if (key == "bf16") return !recipe_.fp16;
     if (key == "fp16") return !recipe_.bf16 && !recipe_.pure_bf16;
+    if (key == "warmup_steps") return recipe_.warmup_ratio == 0;
+    if (key == "min_lr_rate") return recipe_.lr_scheduler_type == "cosine_with_min_lr" && !recipe_.min_lr;
     if (key == "eval_strategy") return recipe_.val_size > 0 || !recipe_.eval_dataset.empty();
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
@@ -204,6 +210,7 @@ class Reader {
     if (!settings.wishes.empty()) return;
     const WithoutEffect* row = find_without_effect(name);
     internal_check(row != nullptr, "the settings key {} is not in the table of keys without effect", name);
+    for (const std::string& note : settings.notes) warn("{}: {}: {}", given.where, name, note);
     if (settings.unread.empty()) return accept(*row, name, given);
     warn(
         "{}: {} has no effect here: {}; {} cannot be read; if that file asks for offload, set offload_optimizer or "
