@@ -15,6 +15,24 @@ namespace fettle {
 
 namespace {
 
+// In Transformers, num_cycles of these schedules is 0.5 by default: the rate falls over half a cycle. Throws for other
+// numbers that the recipe gives. A schedule without cycles refuses any number but the default.
+void check_cycles(const Recipe& recipe) {
+  const std::string& type = recipe.lr_scheduler_type;
+  if (type == "cosine_with_restarts") return;
+  const bool half = type == "cosine" || type == "cosine_with_min_lr" || type == "warmup_stable_decay";
+  if (half && recipe.set_at.contains("lr_num_cycles") && recipe.lr_num_cycles != 0.5)
+    throw UserError(
+        "{}: lr_num_cycles is {}, but lr_scheduler_type: {} always has half a cycle; remove the key or set it to 0.5, "
+        "or set lr_scheduler_type: cosine_with_restarts",
+        recipe.where("lr_num_cycles"), recipe.lr_num_cycles, type);
+  if (!half && recipe.lr_num_cycles != Recipe{}.lr_num_cycles)
+    throw UserError(
+        "{}: lr_num_cycles belongs to lr_scheduler_type: cosine_with_restarts, found {}; remove the key, or change "
+        "lr_scheduler_type",
+        recipe.where("lr_num_cycles"), type);
+}
+
 // Throws when the schedule (lr_scheduler_type) needs a key that is not set. Also throws when the recipe changes a key
 // that this schedule does not read.
 void check_schedule(const Recipe& recipe) {
@@ -29,8 +47,8 @@ void check_schedule(const Recipe& recipe) {
                                             {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"},
                                             recipe.min_lr ? "" : "cosine_with_min_lr"},
                                            {"lr_power", {"polynomial"}, ""},
-                                           {"lr_num_cycles", {"cosine_with_restarts"}, ""},
-                                           {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
+                                           {"lr_num_stable_steps", {"warmup_stable_decay"}, ""},
+                                           {"lr_num_decay_steps", {"warmup_stable_decay"}, ""}};
   const Recipe defaults;
   for (const Argument& argument : arguments) {
     const Key& key = *find_key(argument.key);
@@ -44,6 +62,7 @@ void check_schedule(const Recipe& recipe) {
       throw UserError("{}: lr_scheduler_type: {} needs {}", recipe.where("lr_scheduler_type"), type, argument.key);
     }
   }
+  check_cycles(recipe);
   if (recipe.min_lr && recipe.min_lr_rate)
     throw UserError("{}: min_lr and min_lr_rate both set the last learning rate; remove one of them",
                     recipe.where("min_lr"));

@@ -153,8 +153,17 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "override 'val_size=10': val_size and eval_dataset both set the rows to evaluate on; remove one of them");
   EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\n"),
             "FILE:1: lr_scheduler_type: cosine_with_min_lr needs min_lr_rate");
-  EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\n"),
-            "FILE:1: lr_scheduler_type: warmup_stable_decay needs lr_num_decay_steps");
+  EXPECT_EQ(message("lr_scheduler_type: cosine\nlr_scheduler_kwargs: {num_cycles: 1}\n"),
+            "FILE:2: lr_num_cycles is 1, but lr_scheduler_type: cosine always has half a cycle; remove the key or set "
+            "it to 0.5, or set lr_scheduler_type: cosine_with_restarts");
+  EXPECT_EQ(message("lr_num_cycles: 0.5\n"),
+            "FILE:1: lr_num_cycles belongs to lr_scheduler_type: cosine_with_restarts, found linear; remove the key, "
+            "or change lr_scheduler_type");
+  EXPECT_EQ(message("lr_num_stable_steps: 5\n"),
+            "FILE:1: lr_num_stable_steps belongs to lr_scheduler_type: warmup_stable_decay, found linear; remove the "
+            "key, or change lr_scheduler_type");
+  EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {decay_type: linear}\n"),
+            "FILE:2: lr_scheduler_kwargs.decay_type is not available in this version; remove the key");
   EXPECT_EQ(message("lr_power: 2\n"),
             "FILE:1: lr_power belongs to lr_scheduler_type: polynomial, found linear; remove the key, or change "
             "lr_scheduler_type");

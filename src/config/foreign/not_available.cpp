@@ -145,6 +145,8 @@ const std::vector<NotAvailable>& not_available() {
       {"lr_scheduler.*", {}},
       {"optimizer.*", {}},
       {"optimizer_in_bwd", {kFalse}},
+      {"lr_scheduler_kwargs.decay_type", {"cosine"}},
+      {"lr_scheduler_kwargs.warmup_type", {"linear"}},
       {"enable_activation_offloading", {kFalse}},
       {"group_by_length", {kFalse}},
       {"data_seed", {}, "seed also sets the order of the rows; a data_seed with the same value is accepted"},
