@@ -115,17 +115,20 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
-// use_adam_mini and use_apollo choose an optimizer in place of `optim`. Throws when they contradict each other or
-// another key. Also throws for APOLLO with LoRA.
+// use_muon, use_adam_mini and use_apollo choose an optimizer in place of `optim`. Throws when they contradict each
+// other or another key. Also throws for Muon and APOLLO with LoRA.
 void check_own_rules(const Recipe& recipe) {
-  if (recipe.use_adam_mini && recipe.use_apollo)
-    throw UserError("{}: use_apollo and use_adam_mini are two optimizers; keep one of them",
-                    recipe.where("use_apollo"));
-  for (const auto& [key, used, rule] : {std::tuple{"use_adam_mini", recipe.use_adam_mini, "adam_mini"},
-                                        {"use_apollo", recipe.use_apollo, "apollo_adamw"}})
-    if (used && recipe.optim != "adamw_torch" && recipe.optim != rule)
+  const char* chosen = nullptr;
+  for (const auto& [key, used, rule] : {std::tuple{"use_muon", recipe.use_muon, "muon"},
+                                        {"use_adam_mini", recipe.use_adam_mini, "adam_mini"},
+                                        {"use_apollo", recipe.use_apollo, "apollo_adamw"}}) {
+    if (!used) continue;
+    if (chosen) throw UserError("{}: {} and {} are two optimizers; keep one of them", recipe.where(key), key, chosen);
+    chosen = key;
+    if (recipe.optim != "adamw_torch" && recipe.optim != rule)
       throw UserError("{}: {} and optim: {} choose different optimizers; remove one of the two keys", recipe.where(key),
                       key, recipe.optim);
+  }
   if (recipe.use_apollo && !recipe.optim_args.empty())
     throw UserError("{}: with use_apollo, the keys apollo_* are the optimizer's arguments; remove optim_args",
                     recipe.where("optim_args"));
@@ -134,6 +137,11 @@ void check_own_rules(const Recipe& recipe) {
         "{}: APOLLO projects the gradients of the model's own weight matrices, which LoRA does not train; set "
         "finetuning_type: full or freeze, or train with optim: adamw_torch instead of APOLLO",
         recipe.where(recipe.use_apollo ? "use_apollo" : "optim"));
+  if ((recipe.use_muon || recipe.optim == "muon") && recipe.finetuning_type == "lora")
+    throw UserError(
+        "{}: muon updates the layers' own matrices, which LoRA does not train; set finetuning_type: full or freeze, or "
+        "train with optim: adamw_torch instead of muon",
+        recipe.where(recipe.use_muon ? "use_muon" : "optim"));
 }
 
 // Warns about keys that have no effect because of other keys. Such keys do no harm, but the user may think that they
@@ -207,12 +215,6 @@ void check_combinations(Recipe& recipe) {
                     recipe.where("quantization_bit"));
   }
   check_own_rules(recipe);
-  if (recipe.optim == "muon" && recipe.finetuning_type == "lora") {
-    throw UserError(
-        "{}: optim: muon updates the layers' own matrices, which LoRA does not train; set finetuning_type: full or "
-        "freeze, or optim: adamw_torch",
-        recipe.where("optim"));
-  }
   if (recipe.train_from_scratch && recipe.finetuning_type != "full") {
     throw UserError("{}: train_from_scratch trains every weight, so it needs finetuning_type: full, found {}",
                     recipe.where("train_from_scratch"), recipe.finetuning_type);

@@ -193,8 +193,11 @@ class Reader {
           const YAML::Node rest = start.empty() ? given.node : YAML::Node(text.substr(start.size()));
           if (row.if_unset)
             wishes_.insert({std::string(key), {std::string(value), name, given.where}});
-          else
-            take(std::string(key), {value == "*" ? rest : YAML::Node(std::string(value)), given.where});
+            continue;
+          }
+          const std::string outer = std::exchange(by_, by_.empty() ? name : by_);
+          take(std::string(key), {value == "*" ? rest : YAML::Node(std::string(value)), given.where});
+          by_ = outer;
         }
         return true;
       }
@@ -267,10 +270,11 @@ class Reader {
 
   void remember(const Key& key, const std::string& name, const GivenValue& given, bool changed) {
     std::string canonical(key.name);
-    auto [earlier, first] = given_as_.emplace(canonical, std::make_pair(name, given.where));
+    const std::string& written = by_.empty() ? name : by_;
+    auto [earlier, first] = given_as_.emplace(canonical, std::make_pair(written, given.where));
     if (once_ && !first && changed) {
       throw UserError("{}: {} is given twice with different values: as '{}' here, and as '{}' at {}; keep one of them",
-                      given.where, key.name, name, earlier->second.first, earlier->second.second);
+                      given.where, key.name, written, earlier->second.first, earlier->second.second);
     }
     recipe_.set_at[canonical] = given.where;
   }
@@ -373,6 +377,7 @@ class Reader {
   bool once_;  // true for files: a key that is given twice with different values is an error
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
   Wishes wishes_;
+  std::string by_;  // the other tool's key whose translation is being read; empty: none
   std::vector<std::string> idle_;
   std::string idle_where_;
 };

@@ -124,6 +124,7 @@ struct Recipe {
   std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
+  bool use_muon = false;
   bool use_adam_mini = false;
   bool use_apollo = false;
   std::vector<std::string> apollo_target{"all"};  // texts that the names of linear layers contain, or "all"

@@ -51,6 +51,7 @@ OptimSpec optim_spec(const Recipe& r) {
                  .beta2 = r.adam_beta2,
                  .epsilon = r.adam_epsilon,
                  .args_at = r.where("optim_args")};
+  if (r.use_muon) spec.rule = "muon";
   if (r.use_adam_mini) spec.rule = "adam_mini";
   if (r.use_apollo) {
     spec.rule = "apollo_adamw";

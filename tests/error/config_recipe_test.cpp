@@ -134,6 +134,16 @@ TEST_F(BadRecipe, KeysGivenTwice) {
 TEST_F(BadRecipe, AnEmptyOverride) {
   EXPECT_EQ(message("learning_rate: 1e-3\n", {"learning_rate="}),
             "override 'learning_rate=': the value is empty; write learning_rate=null for the default");
+// The message names the key that the user wrote, not only the key that it sets.
+TEST_F(BadRecipe, AnotherToolsKeyGivenBesideFettlesOwn) {
+  EXPECT_EQ(message("sft_loss: eaft\nuse_dft_loss: true\n"),
+            "FILE:2: sft_loss is given twice with different values: as 'use_dft_loss' here, and as 'sft_loss' at "
+            "FILE:1; keep one of them");
+  EXPECT_EQ(message("use_dft_loss: true\nsft_loss: eaft\n"),
+            "FILE:2: sft_loss is given twice with different values: as 'sft_loss' here, and as 'use_dft_loss' at "
+            "FILE:1; keep one of them");
+}
+
   EXPECT_EQ(message("", {"bf16="}), "override 'bf16=': the value is empty; write bf16=null for the default");
   EXPECT_EQ(message("learning_rate:\n", {"learning_rate=null", "template="}), "");
 }
@@ -191,6 +201,11 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("finetuning_type: full\noptim: lion_32bit\nuse_adam_mini: true\n"),
             "FILE:3: use_adam_mini and optim: lion_32bit choose different optimizers; remove one of the two keys");
   EXPECT_THAT(message("finetuning_type: full\nuse_apollo: true\noptim_args: rank=2\n"),
+  EXPECT_EQ(message("finetuning_type: full\nuse_muon: true\nuse_adam_mini: true\n"),
+            "FILE:3: use_adam_mini and use_muon are two optimizers; keep one of them");
+  EXPECT_EQ(message("finetuning_type: full\nuse_muon: true\noptim: sgd\n"),
+            "FILE:2: use_muon and optim: sgd choose different optimizers; remove one of the two keys");
+  EXPECT_THAT(message("use_muon: true\n"), HasSubstr("FILE:1: muon updates the layers' own matrices"));
               HasSubstr("FILE:3: with use_apollo, the keys apollo_*"));
   EXPECT_THAT(message("fp16: true\nlora_dtype: bf16\n"), HasSubstr("set lora_dtype: float32"));
   EXPECT_THAT(message("pissa_init: true\nadapter_name_or_path: a\n"), HasSubstr("create_new_adapter: true"));
