@@ -191,7 +191,7 @@ class Reader {
       if (fits && !given.node.IsMap() && !given.node.IsSequence()) {
         for (const auto& [key, value] : row.sets) {
           const YAML::Node rest = start.empty() ? given.node : YAML::Node(text.substr(start.size()));
-          if (row.if_unset)
+          if (row.if_unset) {
             wishes_.insert({std::string(key), {std::string(value), name, given.where}});
             continue;
           }
@@ -210,10 +210,10 @@ class Reader {
 
   void take_settings(const Settings& settings, const std::string& name, const GivenValue& given) {
     for (const auto& [key, value] : settings.wishes) wishes_.insert({key, {value, name, given.where}});
+    for (const std::string& note : settings.notes) warn("{}: {}: {}", given.where, name, note);
     if (!settings.wishes.empty()) return;
     const WithoutEffect* row = find_without_effect(name);
     internal_check(row != nullptr, "the settings key {} is not in the table of keys without effect", name);
-    for (const std::string& note : settings.notes) warn("{}: {}: {}", given.where, name, note);
     if (settings.unread.empty()) return accept(*row, name, given);
     warn(
         "{}: {} has no effect here: {}; {} cannot be read; if that file asks for offload, set offload_optimizer or "
@@ -243,7 +243,7 @@ class Reader {
   }
 
   void refuse_unless_neutral(const NotAvailable& row, const std::string& name, const GivenValue& given) {
-    if (given.node.IsNull()) return;
+    if (given.node.IsNull() || ((given.node.IsMap() || given.node.IsSequence()) && given.node.size() == 0)) return;
     const bool one_item = given.node.IsSequence() && given.node.size() == 1 && given.node[0].IsScalar();
     std::string text = given.node.IsScalar() ? given.node.Scalar() : one_item ? given.node[0].Scalar() : "";
     auto truth = bool_from_text(text);
