@@ -348,6 +348,9 @@ class ConfigReader {
   RopeParameters rope(double default_theta = 10000, double default_partial_factor = 1) const;
   std::optional<RopeParameters> local_rope() const;
   // Returns a reader of the object at `key`. Its messages say "FILE (KEY)". Throws UserError when the field is not an
+  // Throws UserError if the config has neither rope_parameters nor rope_scaling. For some families, Transformers then
+  // scales rope by default, and other programs do not.
+  void require_rope() const;
   // object.
   ConfigReader inner(const std::string& key) const;
   // Returns ModelConfig::window: `window` for the layers with sliding attention, 0 for the others. layer_types names
