@@ -163,6 +163,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
              falcon = of_type("falcon_h1"), nemotron = of_type("nemotron_h");
   EXPECT_THAT(message(changed(llama4, "layer_types", {"full_attention", "chunked_attention"})),
               AllOf(HasSubstr("layer 0 has the type 'full_attention'"), HasSubstr("must be chunked_attention")));
+  EXPECT_EQ(message(changed(llama4, "layer_types", {"full_attention", "full_attention"})), "no error");
   EXPECT_THAT(message(changed(llama4, "floor_scale", 0)), HasSubstr("'floor_scale' is 0, wanted a number above 0"));
   EXPECT_THAT(message(changed(of_type("ministral3"), "rope_parameters", {{"llama_4_scaling_beta", 0.1}})),
               HasSubstr("llama_4_scaling_beta needs original_max_position_embeddings"));
