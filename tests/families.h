@@ -84,7 +84,9 @@ inline const std::vector<std::string> kFamilies{"llama",
                                                 "llama4_maverick",
                                                 "qwen3_5_groups",
                                                 "ernie4_5_moe",
-                                                "granitemoe"};
+                                                "granitemoe",
+                                                "gpt_neox_sequential",
+                                                "llama4_dense"};
 
 // Encoders, which can only classify. classifiers.py makes their folders.
 inline const std::vector<std::string> kEncoders{"bert", "roberta", "modernbert", "modernbert_mean"};

@@ -15,6 +15,24 @@ namespace fettle {
 
 namespace {
 
+// In Transformers, num_cycles of these schedules is 0.5 by default: the rate falls over half a cycle. Throws for other
+// numbers that the recipe gives. A schedule without cycles refuses any number but the default.
+void check_cycles(const Recipe& recipe) {
+  const std::string& type = recipe.lr_scheduler_type;
+  if (type == "cosine_with_restarts") return;
+  const bool half = type == "cosine" || type == "cosine_with_min_lr" || type == "warmup_stable_decay";
+  if (half && recipe.set_at.contains("lr_num_cycles") && recipe.lr_num_cycles != 0.5)
+    throw UserError(
+        "{}: lr_num_cycles is {}, but lr_scheduler_type: {} always has half a cycle; remove the key or set it to 0.5, "
+        "or set lr_scheduler_type: cosine_with_restarts",
+        recipe.where("lr_num_cycles"), recipe.lr_num_cycles, type);
+  if (!half && recipe.lr_num_cycles != Recipe{}.lr_num_cycles)
+    throw UserError(
+        "{}: lr_num_cycles belongs to lr_scheduler_type: cosine_with_restarts, found {}; remove the key, or change "
+        "lr_scheduler_type",
+        recipe.where("lr_num_cycles"), type);
+}
+
 // Throws when the schedule (lr_scheduler_type) needs a key that is not set. Also throws when the recipe changes a key
 // that this schedule does not read.
 void check_schedule(const Recipe& recipe) {
@@ -29,8 +47,8 @@ void check_schedule(const Recipe& recipe) {
                                             {"cosine_with_min_lr", "polynomial", "warmup_stable_decay"},
                                             recipe.min_lr ? "" : "cosine_with_min_lr"},
                                            {"lr_power", {"polynomial"}, ""},
-                                           {"lr_num_cycles", {"cosine_with_restarts"}, ""},
-                                           {"lr_num_decay_steps", {"warmup_stable_decay"}, "warmup_stable_decay"}};
+                                           {"lr_num_stable_steps", {"warmup_stable_decay"}, ""},
+                                           {"lr_num_decay_steps", {"warmup_stable_decay"}, ""}};
   const Recipe defaults;
   for (const Argument& argument : arguments) {
     const Key& key = *find_key(argument.key);
@@ -44,6 +62,7 @@ void check_schedule(const Recipe& recipe) {
       throw UserError("{}: lr_scheduler_type: {} needs {}", recipe.where("lr_scheduler_type"), type, argument.key);
     }
   }
+  check_cycles(recipe);
   if (recipe.min_lr && recipe.min_lr_rate)
     throw UserError("{}: min_lr and min_lr_rate both set the last learning rate; remove one of them",
                     recipe.where("min_lr"));
@@ -96,17 +115,20 @@ void check_method(const Recipe& recipe) {
         recipe.where("create_new_adapter"));
 }
 
-// use_adam_mini and use_apollo choose an optimizer in place of `optim`. Throws when they contradict each other or
-// another key. Also throws for APOLLO with LoRA.
+// use_muon, use_adam_mini and use_apollo choose an optimizer in place of `optim`. Throws when they contradict each
+// other or another key. Also throws for Muon and APOLLO with LoRA.
 void check_own_rules(const Recipe& recipe) {
-  if (recipe.use_adam_mini && recipe.use_apollo)
-    throw UserError("{}: use_apollo and use_adam_mini are two optimizers; keep one of them",
-                    recipe.where("use_apollo"));
-  for (const auto& [key, used, rule] : {std::tuple{"use_adam_mini", recipe.use_adam_mini, "adam_mini"},
-                                        {"use_apollo", recipe.use_apollo, "apollo_adamw"}})
-    if (used && recipe.optim != "adamw_torch" && recipe.optim != rule)
+  const char* chosen = nullptr;
+  for (const auto& [key, used, rule] : {std::tuple{"use_muon", recipe.use_muon, "muon"},
+                                        {"use_adam_mini", recipe.use_adam_mini, "adam_mini"},
+                                        {"use_apollo", recipe.use_apollo, "apollo_adamw"}}) {
+    if (!used) continue;
+    if (chosen) throw UserError("{}: {} and {} are two optimizers; keep one of them", recipe.where(key), key, chosen);
+    chosen = key;
+    if (recipe.optim != "adamw_torch" && recipe.optim != rule)
       throw UserError("{}: {} and optim: {} choose different optimizers; remove one of the two keys", recipe.where(key),
                       key, recipe.optim);
+  }
   if (recipe.use_apollo && !recipe.optim_args.empty())
     throw UserError("{}: with use_apollo, the keys apollo_* are the optimizer's arguments; remove optim_args",
                     recipe.where("optim_args"));
@@ -115,6 +137,11 @@ void check_own_rules(const Recipe& recipe) {
         "{}: APOLLO projects the gradients of the model's own weight matrices, which LoRA does not train; set "
         "finetuning_type: full or freeze, or train with optim: adamw_torch instead of APOLLO",
         recipe.where(recipe.use_apollo ? "use_apollo" : "optim"));
+  if ((recipe.use_muon || recipe.optim == "muon") && recipe.finetuning_type == "lora")
+    throw UserError(
+        "{}: muon updates the layers' own matrices, which LoRA does not train; set finetuning_type: full or freeze, or "
+        "train with optim: adamw_torch instead of muon",
+        recipe.where(recipe.use_muon ? "use_muon" : "optim"));
 }
 
 // Warns about keys that have no effect because of other keys. Such keys do no harm, but the user may think that they
@@ -188,12 +215,6 @@ void check_combinations(Recipe& recipe) {
                     recipe.where("quantization_bit"));
   }
   check_own_rules(recipe);
-  if (recipe.optim == "muon" && recipe.finetuning_type == "lora") {
-    throw UserError(
-        "{}: optim: muon updates the layers' own matrices, which LoRA does not train; set finetuning_type: full or "
-        "freeze, or optim: adamw_torch",
-        recipe.where("optim"));
-  }
   if (recipe.train_from_scratch && recipe.finetuning_type != "full") {
     throw UserError("{}: train_from_scratch trains every weight, so it needs finetuning_type: full, found {}",
                     recipe.where("train_from_scratch"), recipe.finetuning_type);

@@ -88,6 +88,9 @@ class Reader {
   void grant_wishes() {
     const Wishes wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
+      if (key == "lr_scheduler_type" && recipe_.set_at.contains(key) && recipe_.lr_scheduler_type != wish.value)
+        warn("{}: {} has a scheduler (here {}), which DeepSpeed would use; Fettle uses lr_scheduler_type: {}",
+             wish.where, wish.by, wish.value, recipe_.lr_scheduler_type);
       if (recipe_.set_at.contains(key.substr(0, key.find('.'))) || !suits(key)) continue;
       take(key, {YAML::Node(wish.value), wish.where});
       info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
@@ -123,11 +126,14 @@ class Reader {
 
  private:
   // Returns whether the recipe can take this key from another tool's settings. bf16 and fp16 exclude each other.
+  // warmup_steps would overrule warmup_ratio. min_lr_rate belongs to one schedule, and min_lr excludes it.
   // eval_strategy needs rows to evaluate on. offload_dir_weights needs offload_dir, and a run with both float32 and
   // 16-bit weights.
   bool suits(const std::string& key) const {
     if (key == "bf16") return !recipe_.fp16;
     if (key == "fp16") return !recipe_.bf16 && !recipe_.pure_bf16;
+    if (key == "warmup_steps") return recipe_.warmup_ratio == 0;
+    if (key == "min_lr_rate") return recipe_.lr_scheduler_type == "cosine_with_min_lr" && !recipe_.min_lr;
     if (key == "eval_strategy") return recipe_.val_size > 0 || !recipe_.eval_dataset.empty();
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
@@ -185,10 +191,13 @@ class Reader {
       if (fits && !given.node.IsMap() && !given.node.IsSequence()) {
         for (const auto& [key, value] : row.sets) {
           const YAML::Node rest = start.empty() ? given.node : YAML::Node(text.substr(start.size()));
-          if (row.if_unset)
+          if (row.if_unset) {
             wishes_.insert({std::string(key), {std::string(value), name, given.where}});
-          else
-            take(std::string(key), {value == "*" ? rest : YAML::Node(std::string(value)), given.where});
+            continue;
+          }
+          const std::string outer = std::exchange(by_, by_.empty() ? name : by_);
+          take(std::string(key), {value == "*" ? rest : YAML::Node(std::string(value)), given.where});
+          by_ = outer;
         }
         return true;
       }
@@ -201,6 +210,7 @@ class Reader {
 
   void take_settings(const Settings& settings, const std::string& name, const GivenValue& given) {
     for (const auto& [key, value] : settings.wishes) wishes_.insert({key, {value, name, given.where}});
+    for (const std::string& note : settings.notes) warn("{}: {}: {}", given.where, name, note);
     if (!settings.wishes.empty()) return;
     const WithoutEffect* row = find_without_effect(name);
     internal_check(row != nullptr, "the settings key {} is not in the table of keys without effect", name);
@@ -233,7 +243,7 @@ class Reader {
   }
 
   void refuse_unless_neutral(const NotAvailable& row, const std::string& name, const GivenValue& given) {
-    if (given.node.IsNull()) return;
+    if (given.node.IsNull() || ((given.node.IsMap() || given.node.IsSequence()) && given.node.size() == 0)) return;
     const bool one_item = given.node.IsSequence() && given.node.size() == 1 && given.node[0].IsScalar();
     std::string text = given.node.IsScalar() ? given.node.Scalar() : one_item ? given.node[0].Scalar() : "";
     auto truth = bool_from_text(text);
@@ -260,10 +270,11 @@ class Reader {
 
   void remember(const Key& key, const std::string& name, const GivenValue& given, bool changed) {
     std::string canonical(key.name);
-    auto [earlier, first] = given_as_.emplace(canonical, std::make_pair(name, given.where));
+    const std::string& written = by_.empty() ? name : by_;
+    auto [earlier, first] = given_as_.emplace(canonical, std::make_pair(written, given.where));
     if (once_ && !first && changed) {
       throw UserError("{}: {} is given twice with different values: as '{}' here, and as '{}' at {}; keep one of them",
-                      given.where, key.name, name, earlier->second.first, earlier->second.second);
+                      given.where, key.name, written, earlier->second.first, earlier->second.second);
     }
     recipe_.set_at[canonical] = given.where;
   }
@@ -366,6 +377,7 @@ class Reader {
   bool once_;  // true for files: a key that is given twice with different values is an error
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
   Wishes wishes_;
+  std::string by_;  // the other tool's key whose translation is being read; empty: none
   std::vector<std::string> idle_;
   std::string idle_where_;
 };

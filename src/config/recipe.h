@@ -108,11 +108,13 @@ struct Recipe {
   double num_train_epochs = 3;
   int64_t max_steps = -1;  // above 0: overrides num_train_epochs
   std::string lr_scheduler_type = "linear";
-  std::optional<double> min_lr;               // last learning rate; or min_lr_rate
-  std::optional<double> min_lr_rate;          // last rate divided by learning_rate; required for cosine_with_min_lr
-  double lr_power = 1;                        // power of the polynomial schedule
-  int64_t lr_num_cycles = 1;                  // number of cycles of cosine_with_restarts
-  std::optional<int64_t> lr_num_decay_steps;  // required for warmup_stable_decay
+  std::optional<double> min_lr;       // last learning rate; or min_lr_rate
+  std::optional<double> min_lr_rate;  // last rate divided by learning_rate; required for cosine_with_min_lr
+  double lr_power = 1;                // power of the polynomial schedule
+  double lr_num_cycles = 1;           // number of cycles of cosine_with_restarts
+  // Steps of warmup_stable_decay. If one is empty, it gets the rest of the steps after the warmup. If both are empty,
+  // a third of these steps is stable.
+  std::optional<int64_t> lr_num_stable_steps, lr_num_decay_steps;
   double warmup_ratio = 0;
   double warmup_steps = 0;                    // below 1, a share of all steps (as in Transformers 5)
   int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
@@ -122,6 +124,7 @@ struct Recipe {
   std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";
   std::map<std::string, std::string> optim_args;  // hyperparameters of the optimizer by name
+  bool use_muon = false;
   bool use_adam_mini = false;
   bool use_apollo = false;
   std::vector<std::string> apollo_target{"all"};  // texts that the names of linear layers contain, or "all"
@@ -149,10 +152,10 @@ struct Recipe {
   // Keys about the output.
   std::string output_dir;
   bool overwrite_output_dir = false;
-  int64_t logging_steps = 10;
+  double logging_steps = 10;            // below 1, a share of the run's steps
   std::string save_strategy = "steps";  // no, steps, epoch, best
   double save_steps = 500;              // below 1, a share of the run's steps
-  int64_t save_total_limit = 0;         // 0 keeps all
+  int64_t save_total_limit = 0;         // 0 or -1 keeps all
   bool save_only_model = false;         // checkpoints have no optimizer state, so runs cannot resume from them
   std::string eval_strategy = "no";     // no, steps, epoch, end
   double eval_steps = 0;                // below 1, a share of the run's steps; 0: the value of logging_steps

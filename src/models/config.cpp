@@ -241,6 +241,15 @@ void ConfigReader::finish_yarn(const ConfigReader& settings, RopeParameters& rop
   rope.mscale_all_dim = all_dim;
 }
 
+void ConfigReader::require_rope() const {
+  if (has("rope_parameters") || has("rope_scaling")) return;
+  throw UserError(
+      "{}: rope_parameters and rope_scaling are both missing, so it is not known whether rope is scaled; copy "
+      "rope_parameters from the config.json of the original model, or set it to {{\"rope_type\": \"default\"}} for "
+      "rope that is not scaled",
+      file_);
+}
+
 RopeParameters ConfigReader::rope(double default_theta, double default_partial_factor) const {
   RopeParameters out;
   out.rope_theta = number("rope_theta", default_theta);

@@ -265,6 +265,7 @@ struct ModelConfig {
   bool qk_norm = false;             // norms on each head of q and k
   bool mlp_bias = false;
   bool head_bias = false;        // a bias on the head that gives the logits of tokens
+  bool parallel_mlp = true;      // gpt_neox: attention and MLP read the same input (use_parallel_residual)
   bool alibi = false;            // ALiBi instead of rope: scores fall with the distance
   double attention_scale = 0;    // factor on q.k; 0: 1 / sqrt(head_dim)
   double query_growth = 0;       // ministral3's llama_4_scaling_beta; 0: queries do not grow with the position
@@ -347,6 +348,9 @@ class ConfigReader {
   // sliding attention.
   RopeParameters rope(double default_theta = 10000, double default_partial_factor = 1) const;
   std::optional<RopeParameters> local_rope() const;
+  // Throws UserError if the config has neither rope_parameters nor rope_scaling. For some families, Transformers then
+  // scales rope by default, and other programs do not.
+  void require_rope() const;
   // Returns a reader of the object at `key`. Its messages say "FILE (KEY)". Throws UserError when the field is not an
   // object.
   ConfigReader inner(const std::string& key) const;

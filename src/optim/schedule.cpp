@@ -45,7 +45,7 @@ double restarts(const Schedule& s, double, double progress) {
 }
 
 double stable_then_decay(const Schedule& s, double step, double) {
-  const double decay = static_cast<double>(s.decay_steps), start = static_cast<double>(s.total_steps) - decay;
+  const auto decay = static_cast<double>(s.decay_steps), start = static_cast<double>(s.warmup_steps + s.stable_steps);
   if (step < start) return 1;
   if (step >= start + decay) return s.min_rate;
   return above_min(s, half_cosine((step - start) / std::max(1.0, decay)));

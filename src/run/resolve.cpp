@@ -28,20 +28,20 @@ Interval interval(const std::string& strategy, double steps) {
 }
 
 LengthSpec length_spec(const Recipe& r) {
-  return {
-      .epochs = r.num_train_epochs,
-      .max_steps = r.max_steps,
-      .warmup_ratio = r.warmup_ratio,
-      .warmup_steps = r.warmup_steps,
-      .max_warmup_steps = r.max_warmup_steps,
-      .schedule = {.type = r.lr_scheduler_type,
-                   .min_rate = r.min_lr ? *r.min_lr / r.learning_rate : r.min_lr_rate.value_or(0),
-                   .power = r.lr_power,
-                   .cycles = static_cast<double>(r.lr_num_cycles),
-                   .decay_steps = r.lr_num_decay_steps.value_or(0)},
-      .logging_steps = r.logging_steps,
-      .save = interval(r.save_strategy, r.save_steps),
-      .evaluate = interval(r.eval_strategy, r.eval_steps > 0 ? r.eval_steps : static_cast<double>(r.logging_steps))};
+  return {.epochs = r.num_train_epochs,
+          .max_steps = r.max_steps,
+          .warmup_ratio = r.warmup_ratio,
+          .warmup_steps = r.warmup_steps,
+          .max_warmup_steps = r.max_warmup_steps,
+          .schedule = {.type = r.lr_scheduler_type,
+                       .min_rate = r.min_lr ? *r.min_lr / r.learning_rate : r.min_lr_rate.value_or(0),
+                       .power = r.lr_power,
+                       .cycles = r.lr_num_cycles},
+          .stable_steps = r.lr_num_stable_steps,
+          .decay_steps = r.lr_num_decay_steps,
+          .logging_steps = r.logging_steps,
+          .save = interval(r.save_strategy, r.save_steps),
+          .evaluate = interval(r.eval_strategy, r.eval_steps > 0 ? r.eval_steps : r.logging_steps)};
 }
 
 OptimSpec optim_spec(const Recipe& r) {
@@ -51,6 +51,7 @@ OptimSpec optim_spec(const Recipe& r) {
                  .beta2 = r.adam_beta2,
                  .epsilon = r.adam_epsilon,
                  .args_at = r.where("optim_args")};
+  if (r.use_muon) spec.rule = "muon";
   if (r.use_adam_mini) spec.rule = "adam_mini";
   if (r.use_apollo) {
     spec.rule = "apollo_adamw";

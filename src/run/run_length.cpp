@@ -37,7 +37,11 @@ RunLength run_length(const LengthSpec& spec, int64_t steps_per_epoch) {
                                                     : share_of(spec.warmup_ratio, run.total_steps);
   if (spec.max_warmup_steps > 0 && spec.warmup_steps < 1)
     run.schedule.warmup_steps = std::min(run.schedule.warmup_steps, spec.max_warmup_steps);
-  run.logging_steps = std::max<int64_t>(1, spec.logging_steps);
+  const int64_t after = run.total_steps - run.schedule.warmup_steps;
+  run.schedule.stable_steps =
+      spec.stable_steps.value_or(spec.decay_steps ? after - *spec.decay_steps : std::max<int64_t>(0, after) / 3);
+  run.schedule.decay_steps = spec.decay_steps.value_or(std::max<int64_t>(0, after - run.schedule.stable_steps));
+  run.logging_steps = std::max<int64_t>(1, steps_of(spec.logging_steps, run.total_steps));
   run.save_every = interval(spec.save, run);
   run.eval_every = interval(spec.evaluate, run);
   return run;

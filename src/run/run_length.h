@@ -23,8 +23,11 @@ struct LengthSpec {
   double warmup_ratio = 0;       // share of all steps
   double warmup_steps = 0;       // above 0: replaces warmup_ratio; below 1: a share of all steps
   int64_t max_warmup_steps = 0;  // limits a warmup that is given as a share; 0: no limit
-  Schedule schedule;             // run_length() sets total_steps and warmup_steps
-  int64_t logging_steps = 10;
+  Schedule schedule;             // run_length() sets its numbers of steps
+  // Steps of warmup_stable_decay. If one is empty, it gets the rest of the steps after the warmup. If both are empty, a
+  // third of these steps is stable, as in LLaMA-Factory.
+  std::optional<int64_t> stable_steps, decay_steps;
+  double logging_steps = 10;  // below 1: a share of all steps
   Interval save, evaluate;
 };
 

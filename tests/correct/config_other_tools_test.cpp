@@ -122,6 +122,42 @@ TEST_F(RecipeShape, ArgumentsOfSchedules) {
   read(start + "lr_scheduler_kwargs: ''\n");
 }
 
+// Recipes may write out the defaults of Transformers.
+TEST_F(RecipeShape, DefaultsOfSchedules) {
+  for (const char* type : {"cosine", "cosine_with_min_lr\nmin_lr_rate: 0", "warmup_stable_decay"})
+    EXPECT_EQ(refusal(std::string("lr_scheduler_type: ") + type + "\nlr_scheduler_kwargs: {num_cycles: 0.5}\n"), "");
+  const Recipe decay = read(
+      "lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs:\n  decay_type: cosine\n  warmup_type: linear\n"
+      "  min_lr_ratio: 0.0\n  num_stable_steps: 30\n");
+  EXPECT_EQ(decay.min_lr_rate, 0);
+  EXPECT_EQ(decay.lr_num_stable_steps, 30);
+  EXPECT_FALSE(decay.lr_num_decay_steps);
+  EXPECT_EQ(read("lr_scheduler_type: cosine_with_restarts\nlr_num_cycles: 2.5\n").lr_num_cycles, 2.5);
+}
+
+TEST_F(RecipeShape, ValuesOfTransformers) {
+  EXPECT_EQ(read("logging_steps: 0.1\n").logging_steps, 0.1);
+  EXPECT_NE(refusal("logging_steps: 0\n").find("logging_steps: found 0"), std::string::npos);
+  EXPECT_EQ(read("save_total_limit: -1\n").save_total_limit, -1);
+  EXPECT_EQ(read("optim: adamw_apex_fused\n").optim, "adamw_torch");
+  EXPECT_EQ(read("finetuning_type: full\noptim: apollo_adamw_layerwise\n").optim, "apollo_adamw");
+  const Recipe muon = read("finetuning_type: full\noptim: adamw_torch\nuse_muon: true\n");
+  EXPECT_TRUE(muon.use_muon);
+}
+
+// Keys that TRL had before its version 1.
+TEST_F(RecipeShape, OlderKeysOfTrl) {
+  read(kTrl +
+           "max_prompt_length: 512\nmax_completion_length: 256\nlabel_pad_token_id: -100\npadding_value: 0\n"
+           "precompute_ref_batch_size: 8\ngenerate_during_eval: false\nreference_free: false\n"
+           "force_use_ref_model: false\nis_encoder_decoder: false\nmodel_init_kwargs: {}\n",
+       {"stage=dpo"});
+  EXPECT_NE(said_.find("max_prompt_length has no effect here: cutoff_len limits the whole row"), std::string::npos);
+  for (const char* line : {"generate_during_eval: true", "reference_free: true", "force_use_ref_model: true",
+                           "is_encoder_decoder: true", "model_init_kwargs: {torch_dtype: bfloat16}"})
+    EXPECT_NE(refusal(kTrl + line + "\n").find("is not available in this version"), std::string::npos) << line;
+}
+
 TEST_F(RecipeShape, KeysOfPeftAndUnsloth) {
   const Recipe recipe =
       read("model_name_or_path: m\nr: 16\nrandom_state: 7\nbias: none\nloftq_config:\nmodel_name: bot\n");

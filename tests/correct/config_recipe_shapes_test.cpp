@@ -87,35 +87,6 @@ TEST_F(RecipeShape, MegatronAndKTransformersKeysAreMapped) {
   EXPECT_EQ(read("stage: orpo\n").pref_loss, "orpo");
 }
 
-TEST_F(RecipeShape, SettingsFilesAreReadForWhatTheyAsk) {
-  const std::string zero = write("zero.json", R"({
-    "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": 4, "gradient_clipping": 0.5,
-    "bf16": {"enabled": true}, "fp16": {"enabled": "auto"}, "tensor_parallel": {"autotp_size": 2},
-    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})");
-  const Recipe deepspeed = read("stage: sft\ndeepspeed: " + zero + "\n");
-  EXPECT_EQ(deepspeed.gradient_accumulation_steps, 4);
-  EXPECT_EQ(deepspeed.max_grad_norm, 0.5);
-  EXPECT_TRUE(deepspeed.bf16);
-  EXPECT_FALSE(deepspeed.fp16);
-  EXPECT_TRUE(deepspeed.offload_optimizer);
-  EXPECT_FALSE(deepspeed.offload_param);
-  EXPECT_EQ(deepspeed.mesh, (std::map<std::string, int64_t>{{"tp", 2}}));
-  EXPECT_EQ(read("max_grad_norm: 2\ndeepspeed: " + zero + "\n").max_grad_norm, 2) << "the recipe's own key counts";
-  const std::string accelerate =
-      write("accelerate.yaml",
-            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 2\n"
-            "fsdp_config:\n  fsdp_offload_params: true\n  fsdp_version: 2\n");
-  const Recipe fsdp = read("accelerate_config: " + accelerate + "\n");
-  EXPECT_TRUE(fsdp.bf16);
-  EXPECT_TRUE(fsdp.offload_param && fsdp.offload_optimizer);
-  try {
-    read_recipe(accelerate, {});
-    FAIL() << "a configuration of accelerate is not a recipe";
-  } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("set accelerate_config to that file"), std::string::npos) << error.what();
-  }
-}
-
 // Fettle's own checks refuse such values later; their conversion must not fail.
 TEST_F(RecipeShape, AxolotlsIntervalsOfNoEpochsAndOddNumbers) {
   const std::string base = "base_model: maker/model\nsequence_len: 64\ndatasets:\n- path: r.jsonl\n";

@@ -31,6 +31,17 @@ TEST(FamilyConfig, IgnoresKeysThatTransformersDoesNotRead) {
   }
 }
 
+// Transformers' defaults: 4 of 8 groups of experts.
+TEST(FamilyConfig, DeepSeekV3HasGroupsOfExpertsByDefault) {
+  Json config = config_of("deepseek_v3");
+  for (const char* key : {"n_group", "topk_group"}) config.erase(key);
+  config.update({{"n_routed_experts", 16}, {"num_experts_per_tok", 4}});
+  config.erase("num_local_experts");
+  const Routing routing = make_model(config, "config.json").config.routing;
+  EXPECT_EQ(routing.groups, 8);
+  EXPECT_EQ(routing.top_groups, 4);
+}
+
 class FamilyParams : public testing::TestWithParam<std::string> {};
 
 // Checks that every tensor of the checkpoint belongs to a parameter, and that every parameter's tensors are in the

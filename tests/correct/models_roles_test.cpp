@@ -174,6 +174,8 @@ TEST(Roles, LinearLayers) {
     for (const char* name : {"gate_proj", "up_proj", "down_proj"}) llama4.push_back(std::string(module) + name);
     if (llama4_sparse.empty()) llama4_sparse = llama4;
   }
+  Names llama4_dense = attention;
+  llama4_dense.insert(llama4_dense.end(), llama4.end() - 3, llama4.end());
   const Names lfm2{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "conv.in_proj",
                    "conv.out_proj",    "feed_forward.w1",  "feed_forward.w3",  "feed_forward.w2"};
   Names granite4_dense = attention, falcon_h1 = attention;
@@ -191,6 +193,7 @@ TEST(Roles, LinearLayers) {
   const std::map<std::string, Names> others{
       {"llama4", llama4},
       {"llama4_sparse", llama4_sparse},
+      {"llama4_text", llama4_dense},
       {"lfm2", lfm2},
       {"lfm2_moe", lfm2},
       {"granitemoe", attention},

@@ -22,8 +22,9 @@ const Json& recorded() {
 // share of it.
 Schedule schedule_of(const Json& row) {
   Schedule schedule{row["name"], row["warmup_steps"], recorded()["steps"]};
-  for (const auto& [key, value] : row["options"].items()) {
-    if (key == "min_lr_rate" || key == "lr_end") {
+  const nlohmann::json options = row["options"];
+  for (const auto& [key, value] : options.items()) {
+    if (key == "min_lr_rate" || key == "min_lr_ratio" || key == "lr_end") {
       schedule.min_rate = value;
     } else if (key == "power") {
       schedule.power = value;
@@ -31,15 +32,19 @@ Schedule schedule_of(const Json& row) {
       schedule.cycles = value;
     } else if (key == "num_decay_steps") {
       schedule.decay_steps = value;
+    } else if (key == "num_stable_steps") {
+      schedule.stable_steps = value;
     } else {
       ADD_FAILURE() << "option " << key;
     }
   }
+  if (options.contains("num_decay_steps") && !options.contains("num_stable_steps"))
+    schedule.stable_steps = schedule.total_steps - schedule.warmup_steps - schedule.decay_steps;
   return schedule;
 }
 
 TEST(Schedule, EqualsTransformersStepByStep) {
-  ASSERT_GE(recorded()["schedules"].size(), 18u);
+  ASSERT_GE(recorded()["schedules"].size(), 20u);
   for (const Json& row : recorded()["schedules"]) {
     const Schedule schedule = schedule_of(row);
     for (size_t step = 0; step < row["multipliers"].size(); ++step)
@@ -71,9 +76,9 @@ TEST(Schedule, AfterTheEnd) {
   EXPECT_EQ((Schedule{"linear", 2, 10}).multiplier(11), 0);
   EXPECT_EQ((Schedule{.type = "polynomial", .total_steps = 10, .min_rate = 0.1, .power = 2}).multiplier(11), 0.1);
   EXPECT_EQ((Schedule{.type = "cosine_with_restarts", .total_steps = 10, .cycles = 3}).multiplier(10), 0);
-  EXPECT_EQ(
-      (Schedule{.type = "warmup_stable_decay", .total_steps = 10, .min_rate = 0.2, .decay_steps = 3}).multiplier(10),
-      0.2);
+  const Schedule decays{
+      .type = "warmup_stable_decay", .total_steps = 10, .min_rate = 0.2, .stable_steps = 7, .decay_steps = 3};
+  EXPECT_EQ(decays.multiplier(10), 0.2);
 }
 
 }  // namespace

@@ -77,6 +77,33 @@ TEST(RunLength, AWarmUpThatIsAShareMayHaveALimit) {
   EXPECT_EQ(warmup("warmup_steps=30", 500), 30) << "a number of steps has no limit";
 }
 
+// A run of 50 steps, 5 of them the warm-up.
+TEST(RunLength, StepsOfWarmupStableDecay) {
+  struct Case {
+    std::vector<std::string> words;
+    int64_t stable, decay;
+  };
+  for (const Case& c : std::vector<Case>{{{}, 15, 30},
+                                         {{"lr_num_decay_steps=10"}, 35, 10},
+                                         {{"lr_num_stable_steps=40"}, 40, 5},
+                                         {{"lr_num_stable_steps=20", "lr_num_decay_steps=10"}, 20, 10},
+                                         {{"lr_num_stable_steps=60"}, 60, 0}}) {
+    std::vector<std::string> words{"lr_scheduler_type=warmup_stable_decay", "max_steps=50", "warmup_steps=5"};
+    words.insert(words.end(), c.words.begin(), c.words.end());
+    const Schedule schedule = length_of(run_of(words), 20).schedule;
+    EXPECT_EQ(schedule.stable_steps, c.stable);
+    EXPECT_EQ(schedule.decay_steps, c.decay);
+    EXPECT_EQ(schedule.multiplier(std::min<int64_t>(5 + c.stable, 49)), 1);
+  }
+}
+
+TEST(RunLength, LogsAfterAShareOfAllSteps) {
+  EXPECT_EQ(length_of(run_of({"max_steps=50", "logging_steps=0.09"}), 20).logging_steps, 5);
+  const RunLength evaluates =
+      length_of(run_of({"max_steps=50", "logging_steps=0.2", "val_size=0.1", "eval_strategy=steps"}), 20);
+  EXPECT_EQ(evaluates.eval_every, 10);
+}
+
 TEST(RunLength, ActsAfterEachIntervalAndAtTheEnd) {
   const auto run =
       run_of({"per_device_train_batch_size=1", "gradient_accumulation_steps=1", "num_train_epochs=2.5",

@@ -24,5 +24,16 @@ TEST(Resolve, APipelineIsForTraining) {
   EXPECT_EQ(title("pp=3", 3, Purpose::kInference), "mesh dp 3") << "fsdp 3 does not divide the weights";
 }
 
+// LLaMA-Factory's keys choose an optimizer although `optim` is given.
+TEST(Resolve, KeysThatChooseAnOptimizer) {
+  const std::string file = (source_folder() / "tests/reference/models/llama/config.json").string();
+  for (const auto& [key, rule] :
+       {std::pair{"use_muon", "muon"}, {"use_adam_mini", "adam_mini"}, {"use_apollo", "apollo_adamw"}}) {
+    const Recipe recipe = read_recipe("", {"finetuning_type=full", "optim=adamw_torch", std::string(key) + "=true"});
+    const auto run = make_run(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1);
+    EXPECT_EQ(run.optimizer.rule->name, rule);
+  }
+}
+
 }  // namespace
 }  // namespace fettle

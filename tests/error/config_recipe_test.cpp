@@ -111,6 +111,9 @@ TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
   EXPECT_THAT(message("optim: grokadamw\n"),
               testing::StartsWith(
                   "FILE:1: optim: grokadamw is not available in this version; use one of adamw_torch, adamw_8bit, "));
+  for (const char* rule : {"galore_adamw_8bit", "galore_adafactor_layerwise", "ademamix_8bit", "rmsprop_bnb_8bit"})
+    EXPECT_THAT(message(std::string("optim: ") + rule + "\n"),
+                testing::StartsWith(std::string("FILE:1: optim: ") + rule + " is not available in this version"));
   EXPECT_EQ(message("report_to: [wandb, swanlab]\n"),
             "FILE:1: report_to: swanlab is not available in this version; use one of none, tensorboard, wandb, "
             "trackio, mlflow");
@@ -129,6 +132,16 @@ TEST_F(BadRecipe, KeysGivenTwice) {
   EXPECT_EQ(
       message("seed: 1\nseed: 2\n"),
       "FILE:2: seed is given twice with different values: as 'seed' here, and as 'seed' at FILE:1; keep one of them");
+}
+
+// The message names the key that the user wrote, not only the key that it sets.
+TEST_F(BadRecipe, AnotherToolsKeyGivenBesideFettlesOwn) {
+  EXPECT_EQ(message("sft_loss: eaft\nuse_dft_loss: true\n"),
+            "FILE:2: sft_loss is given twice with different values: as 'use_dft_loss' here, and as 'sft_loss' at "
+            "FILE:1; keep one of them");
+  EXPECT_EQ(message("use_dft_loss: true\nsft_loss: eaft\n"),
+            "FILE:2: sft_loss is given twice with different values: as 'sft_loss' here, and as 'use_dft_loss' at "
+            "FILE:1; keep one of them");
 }
 
 TEST_F(BadRecipe, AnEmptyOverride) {
@@ -153,8 +166,17 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
             "override 'val_size=10': val_size and eval_dataset both set the rows to evaluate on; remove one of them");
   EXPECT_EQ(message("lr_scheduler_type: cosine_with_min_lr\n"),
             "FILE:1: lr_scheduler_type: cosine_with_min_lr needs min_lr_rate");
-  EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\n"),
-            "FILE:1: lr_scheduler_type: warmup_stable_decay needs lr_num_decay_steps");
+  EXPECT_EQ(message("lr_scheduler_type: cosine\nlr_scheduler_kwargs: {num_cycles: 1}\n"),
+            "FILE:2: lr_num_cycles is 1, but lr_scheduler_type: cosine always has half a cycle; remove the key or set "
+            "it to 0.5, or set lr_scheduler_type: cosine_with_restarts");
+  EXPECT_EQ(message("lr_num_cycles: 0.5\n"),
+            "FILE:1: lr_num_cycles belongs to lr_scheduler_type: cosine_with_restarts, found linear; remove the key, "
+            "or change lr_scheduler_type");
+  EXPECT_EQ(message("lr_num_stable_steps: 5\n"),
+            "FILE:1: lr_num_stable_steps belongs to lr_scheduler_type: warmup_stable_decay, found linear; remove the "
+            "key, or change lr_scheduler_type");
+  EXPECT_EQ(message("lr_scheduler_type: warmup_stable_decay\nlr_scheduler_kwargs: {decay_type: linear}\n"),
+            "FILE:2: lr_scheduler_kwargs.decay_type is not available in this version; remove the key");
   EXPECT_EQ(message("lr_power: 2\n"),
             "FILE:1: lr_power belongs to lr_scheduler_type: polynomial, found linear; remove the key, or change "
             "lr_scheduler_type");
@@ -179,6 +201,11 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_THAT(message("optim: apollo_adamw\n"), HasSubstr("APOLLO projects the gradients"));
   EXPECT_EQ(message("finetuning_type: full\nuse_apollo: true\nuse_adam_mini: true\n"),
             "FILE:2: use_apollo and use_adam_mini are two optimizers; keep one of them");
+  EXPECT_EQ(message("finetuning_type: full\nuse_muon: true\nuse_adam_mini: true\n"),
+            "FILE:3: use_adam_mini and use_muon are two optimizers; keep one of them");
+  EXPECT_EQ(message("finetuning_type: full\nuse_muon: true\noptim: sgd\n"),
+            "FILE:2: use_muon and optim: sgd choose different optimizers; remove one of the two keys");
+  EXPECT_THAT(message("use_muon: true\n"), HasSubstr("FILE:1: muon updates the layers' own matrices"));
   EXPECT_EQ(message("finetuning_type: full\noptim: lion_32bit\nuse_adam_mini: true\n"),
             "FILE:3: use_adam_mini and optim: lion_32bit choose different optimizers; remove one of the two keys");
   EXPECT_THAT(message("finetuning_type: full\nuse_apollo: true\noptim_args: rank=2\n"),

@@ -73,6 +73,7 @@ TEST_F(GgufExportError, ASettingThatGgufCannotExpress) {
   EXPECT_THAT(refused(recipe(reference_model("qwen3_5_text"))), HasSubstr("linear_value_head_dim is 8"));
   EXPECT_THAT(refused(recipe(reference_model("gemma2"))), HasSubstr("query_pre_attn_scalar"));
   EXPECT_THAT(refused(recipe(reference_model("llama4"))), HasSubstr("floor_scale is 8"));
+  EXPECT_THAT(refused(recipe(reference_model("llama4_dense"))), HasSubstr("Llama 4 without experts"));
   const fs::path oss = copy_of("gpt_oss");
   change(oss / "config.json", [](nlohmann::json& config) { config["rope_parameters"]["truncate"] = true; });
   EXPECT_THAT(refused(recipe(oss)), HasSubstr("truncate: true"));

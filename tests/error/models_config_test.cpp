@@ -163,6 +163,7 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
              falcon = of_type("falcon_h1"), nemotron = of_type("nemotron_h");
   EXPECT_THAT(message(changed(llama4, "layer_types", {"full_attention", "chunked_attention"})),
               AllOf(HasSubstr("layer 0 has the type 'full_attention'"), HasSubstr("must be chunked_attention")));
+  EXPECT_EQ(message(changed(llama4, "layer_types", {"full_attention", "full_attention"})), "no error");
   EXPECT_THAT(message(changed(llama4, "floor_scale", 0)), HasSubstr("'floor_scale' is 0, wanted a number above 0"));
   EXPECT_THAT(message(changed(of_type("ministral3"), "rope_parameters", {{"llama_4_scaling_beta", 0.1}})),
               HasSubstr("llama_4_scaling_beta needs original_max_position_embeddings"));
@@ -170,9 +171,16 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(llama4, "moe_layers", {2})), HasSubstr("'moe_layers' contains 2"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {0.5})), HasSubstr("'moe_layers' contains 0.5"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {1e300})), HasSubstr("'moe_layers' contains 1e+300"));
-  EXPECT_THAT(message(changed(llama4, "interleave_moe_layer_step", 3)),
-              HasSubstr("interleave_moe_layer_step leaves no layer with experts"));
-  EXPECT_THAT(message(changed(llama4, "moe_layers", Json::array())), HasSubstr("moe_layers leaves no layer with"));
+  for (const Json& dense :
+       {changed(llama4, "interleave_moe_layer_step", 3), changed(llama4, "moe_layers", Json::array())})
+    EXPECT_EQ(make_model(dense, "c").config.num_experts, 0);
+  EXPECT_THAT(message(changed(llama4, "interleave_moe_layer_step", 0)),
+              HasSubstr("'interleave_moe_layer_step' is 0, wanted a positive integer"));
+  for (const char* type : {"gpt_oss", "ministral3"}) {
+    EXPECT_THAT(message(of_type(type)),
+                HasSubstr("my/config.json: rope_parameters and rope_scaling are both missing, so it is not known"));
+    EXPECT_EQ(message(changed(of_type(type), "rope_parameters", {{"rope_type", "default"}})), "no error");
+  }
   const Json glm = changed(of_type("glm4_moe"), "moe_intermediate_size", 32);
   EXPECT_THAT(message(changed(glm, "first_k_dense_replace", 2)), HasSubstr("first_k_dense_replace leaves no layer"));
   EXPECT_THAT(message(changed(glm, "mlp_layer_types", {"dense", "dense"})), HasSubstr("mlp_layer_types leaves no"));

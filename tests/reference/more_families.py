@@ -168,6 +168,12 @@ def gpt_neox(common):
     return transformers.GPTNeoXConfig(**keys)
 
 
+def gpt_neox_sequential(common):  # the MLP after attention; all dims rotated
+    keys = {key: value for key, value in common.items() if key != "num_key_value_heads"}
+    rope = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0)
+    return transformers.GPTNeoXConfig(**keys, use_parallel_residual=False, rope_parameters=rope)
+
+
 def ministral3(common):
     rope = YARN | dict(mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1, original_max_position_embeddings=16)
     return transformers.Ministral3Config(**common, head_dim=32, rope_parameters=rope, pad_token_id=None)
@@ -426,6 +432,16 @@ def llama4_maverick(common):  # no norms on q and k, no scaling of rope
     return llama4(common, use_qk_norm=False, num_local_experts=4, rope_parameters=rope)
 
 
+def llama4_dense(common):  # as MobileLLM-R1: no experts, no chunks, rope on all layers, text only, a tied head
+    rope = dict(rope_type="default", rope_theta=500000.0)
+    return transformers.Llama4TextConfig(
+        **common | dict(num_hidden_layers=4, tie_word_embeddings=True), head_dim=32, intermediate_size_mlp=96,
+        num_local_experts=0, interleave_moe_layer_step=0, moe_layers=[], attention_chunk_size=12, floor_scale=8,
+        no_rope_layers=[1] * 4, layer_types=["full_attention"] * 4,
+        rope_parameters=rope, pad_token_id=None,
+    )  # fmt: skip
+
+
 def lfm2(common):  # an adjusted size of the MLP: 2/3 of 132, rounded up to a multiple of 48
     return transformers.Lfm2Config(
         **common | dict(tie_word_embeddings=True, num_hidden_layers=5, intermediate_size=132), block_multiple_of=48,
@@ -671,5 +687,6 @@ CONFIGS = dict(
     glm4_moe_air=glm4_moe_air, moonlight=moonlight, kimi_k2=kimi_k2, nemotron_h_nano=nemotron_h_nano,
     mistral_small=mistral_small, deepseek_v2_lite=deepseek_v2_lite, llama4_scout=llama4_scout,
     llama4_maverick=llama4_maverick, qwen3_5_groups=qwen3_5_groups,
-    ernie4_5_moe=ernie4_5_moe, granitemoe=granitemoe,
+    ernie4_5_moe=ernie4_5_moe, granitemoe=granitemoe, gpt_neox_sequential=gpt_neox_sequential,
+    llama4_dense=llama4_dense,
 )  # fmt: skip

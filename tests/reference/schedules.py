@@ -15,6 +15,10 @@ SCHEDULES = {
     "cosine_with_min_lr": dict(min_lr_rate=0.1),
     "warmup_stable_decay": dict(num_decay_steps=10),
 }
+LATER = [
+    ("warmup_stable_decay", 7, dict(num_stable_steps=20, num_decay_steps=10, min_lr_ratio=0.1)),
+    ("warmup_stable_decay", 7, dict(num_decay_steps=46)),
+]
 
 
 def multipliers(name, warmup, options):
@@ -34,5 +38,9 @@ def tabulate():
         dict(name=name, warmup_steps=warmup, options=options, multipliers=multipliers(name, warmup, options))
         for name, options in SCHEDULES.items()
         for warmup in (0, 7)
+    ]
+    rows += [
+        dict(name=name, warmup_steps=warmup, options=options, multipliers=multipliers(name, warmup, options))
+        for name, warmup, options in LATER
     ]
     return dict(steps=STEPS, schedules=rows)

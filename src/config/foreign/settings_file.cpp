@@ -1,5 +1,7 @@
 #include "config/foreign/settings_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <fstream>
@@ -71,6 +73,35 @@ void copy_number(Settings& out, const YAML::Node& from, const char* key) {
   if (is_number(from) && from.as<double>() > 0) out.wishes[key] = from.Scalar();
 }
 
+// Reads DeepSpeed's `scheduler`, which Transformers uses instead of lr_scheduler_type. The value of a type that Fettle
+// does not have is the type's name.
+void read_scheduler(Settings& out, const YAML::Node& scheduler) {
+  const YAML::Node type = inner(scheduler, "type"), params = inner(scheduler, "params");
+  if (!type.IsDefined() || !type.IsScalar()) return;
+  const std::string name = type.Scalar();
+  const YAML::Node last = inner(params, "cos_min_ratio");
+  const bool ends_above_zero = name == "WarmupCosineLR" && is_number(last) && last.as<double>(0) > 0;
+  out.wishes["lr_scheduler_type"] = name == "WarmupLR"         ? "constant_with_warmup"
+                                    : name == "WarmupDecayLR"  ? "linear"
+                                    : ends_above_zero          ? "cosine_with_min_lr"
+                                    : name == "WarmupCosineLR" ? "cosine"
+                                                               : name;
+  if (ends_above_zero) out.wishes["min_lr_rate"] = last.Scalar();
+  copy_number(out, inner(params, "warmup_num_steps"), "warmup_steps");
+  if (name != "WarmupCosineLR") copy_number(out, inner(params, "warmup_max_lr"), "learning_rate");
+  const auto number_of = [&](const char* key) {
+    const YAML::Node node = inner(params, key);
+    return is_number(node) ? node.as<double>(0) : 0;
+  };
+  if (const double total = number_of("total_num_steps"); total > 0)
+    out.notes.push_back(fmt::format("total_num_steps: {} has no effect here: the schedule ends with the run", total));
+  for (const char* key : {"warmup_min_lr", "warmup_min_ratio"})
+    if (number_of(key) > 0) out.notes.push_back(fmt::format("{} has no effect here: a warmup starts at 0", key));
+  const YAML::Node form = inner(params, "warmup_type");
+  if (!form.IsDefined() || !form.IsScalar() || form.Scalar() != "linear")
+    out.notes.push_back("a warmup is linear here; DeepSpeed's is logarithmic unless warmup_type is linear");
+}
+
 Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
   Settings out;
   if (given.IsScalar() && given.Scalar().starts_with("zero")) {  // ms-swift's names: zero2, zero3_offload
@@ -96,6 +127,7 @@ Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
   const YAML::Node params = inner(inner(config, "optimizer"), "params");
   copy_number(out, inner(params, "lr"), "learning_rate");
   copy_number(out, inner(params, "weight_decay"), "weight_decay");
+  read_scheduler(out, inner(config, "scheduler"));
   return out;
 }
 

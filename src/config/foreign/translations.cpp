@@ -16,8 +16,6 @@ const std::vector<Translation>& translations() {
       {"train_sampling_strategy", "sequential", {{"disable_shuffling", "true"}}},
       {"disable_gradient_checkpointing", "true", {{"gradient_checkpointing", "none"}}},
       {"disable_gradient_checkpointing", "false", {}},
-      {"use_muon", "true", {{"optim", "muon"}}},
-      {"use_muon", "false", {}},
       {"use_dft_loss", "true", {{"sft_loss", "dft"}}},
       {"use_dft_loss", "false", {}},
       {"use_eaft_loss", "true", {{"sft_loss", "eaft"}}},

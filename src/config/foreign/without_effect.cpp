@@ -227,6 +227,11 @@ const std::vector<WithoutEffect>& without_effect() {
       {"disable_dropout", "only LoRA has a dropout (lora_dropout)", "true"},
       {"f_alpha_divergence_coef"},
       {"discopop_tau"},
+      {"max_prompt_length", "cutoff_len limits the whole row"},
+      {"max_completion_length", "cutoff_len limits the whole row"},
+      {"label_pad_token_id", "padding never counts in the loss"},
+      {"padding_value", "padding never counts in the loss"},
+      {"precompute_ref_batch_size", "the reference is computed in each step, beside the trained model"},
       {"ref_model_mixup_alpha"},
       {"ref_model_sync_steps"},
       // Keys about Axolotl's kernels and caches.

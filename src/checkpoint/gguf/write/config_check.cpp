@@ -184,6 +184,7 @@ std::optional<Difference> first_difference(const ModelConfig& a, const ModelConf
   exact("attention_out_bias", a.output_bias.value_or(a.attention_bias), b.output_bias.value_or(b.attention_bias));
   exact("norms of q and k", a.qk_norm, b.qk_norm);
   exact("mlp_bias", a.mlp_bias, b.mlp_bias);
+  exact("use_parallel_residual", a.parallel_mlp, b.parallel_mlp);
   exact("alibi", a.alibi, b.alibi);
   const ClampedSwiglu swiglu = a.clamped_swiglu.value_or(ClampedSwiglu{}),
                       other_swiglu = b.clamped_swiglu.value_or(ClampedSwiglu{});

@@ -327,6 +327,8 @@ void falcon_h1_metadata(const ModelConfig& config, const Json&, GgufMetadata& me
 }
 
 void llama4_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
+  if (config.num_experts == 0)
+    throw UserError("export_gguf: GGUF files of Llama 4 without experts are not available; export it as safetensors");
   metadata.set_integer(".feed_forward_length", config.intermediate_size);
   metadata.set_integer(".expert_feed_forward_length", config.expert_size);
   metadata.set_integer(".interleave_moe_layer_step", json.value("interleave_moe_layer_step", int64_t{1}));

@@ -23,6 +23,7 @@ ModelConfig read_mistral(const ConfigReader& r) {
 ModelConfig read_ministral3(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));
+  r.require_rope();
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
   c.query_growth = r.has("rope_parameters") ? r.inner("rope_parameters").number("llama_4_scaling_beta", 0) : 0;
   if (c.query_growth != 0 && c.rope.original_max_position_embeddings == 0)

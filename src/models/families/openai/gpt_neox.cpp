@@ -1,5 +1,6 @@
 // GPT-NeoX (Pythia): LayerNorm; one module for q, k and v, whose outputs are grouped by head; rope on a quarter of a
-// head's dims; attention and MLP both read the layer's input. Source: transformers/models/gpt_neox.
+// head's dims. Attention and MLP both read the layer's input, or the MLP reads the sum of the input and attention's
+// result (RedPajama-INCITE). Source: transformers/models/gpt_neox.
 #include <nlohmann/json.hpp>
 
 #include "graph/ops.h"
@@ -20,7 +21,7 @@ ModelConfig read_gpt_neox(const ConfigReader& r) {
   c.hidden_act = r.text("hidden_act", "gelu");
   c.rope = r.rope(r.number("rotary_emb_base", 10000), r.number("rotary_pct", 0.25));
   c.attention_bias = r.flag("attention_bias", true);
-  r.refuse_unless("use_parallel_residual", true);
+  c.parallel_mlp = r.flag("use_parallel_residual", true);
   r.note_dropouts(c, {"hidden_dropout"});
   return c;
 }
@@ -42,10 +43,11 @@ Tensor neox_layer(const Decoder& d, const Layer& layer, const Tensor& x, LayerCa
   const Tensor by_head = d.f.sharding.constrain(reshape(qkv, {x.dim(0), x.dim(1), c.num_attention_heads, 3 * h}),
                                                 {"batch", "length", "act_heads", ""});
   const Heads heads{slice(by_head, 3, 0, h), slice(by_head, 3, h, 2 * h), slice(by_head, 3, 2 * h, 3 * h)};
-  const Tensor mixed = d.attend(layer, d.rotate(layer, heads), cache, "dense");
-  const Tensor inner = linear(d.f, layer, "mlp.dense_h_to_4h", d.norm(layer, "post_attention_layernorm", x));
+  const Tensor y = x + d.attend(layer, d.rotate(layer, heads), cache, "dense");
+  const Tensor& seen = c.parallel_mlp ? x : y;
+  const Tensor inner = linear(d.f, layer, "mlp.dense_h_to_4h", d.norm(layer, "post_attention_layernorm", seen));
   const Tensor hidden = d.f.sharding.constrain(activation(c.hidden_act, inner), {"batch", "length", "act_mlp"});
-  return x + mixed + linear(d.f, layer, "mlp.dense_4h_to_h", hidden);
+  return y + linear(d.f, layer, "mlp.dense_4h_to_h", hidden);
 }
 
 }  // namespace

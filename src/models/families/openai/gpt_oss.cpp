@@ -12,6 +12,7 @@ ModelConfig read_gpt_oss(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.head_dim = r.integer("head_dim", 64);
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
+  r.require_rope();
   c.rope = r.rope(150000);
   c.attention_bias = r.flag("attention_bias", true);
   c.window = r.windows(c.num_hidden_layers, r.given("sliding_window") ? r.integer("sliding_window", 0) : 128,

@@ -18,6 +18,7 @@ namespace {
 struct Experts {
   int64_t count, per_token, dense;
   double scale = 1;
+  int64_t groups = 1, top_groups = 1;
 };
 
 void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& usual) {
@@ -30,8 +31,8 @@ void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& u
                .in_f32 = true,
                .normalised = r.flag("norm_topk_prob", true),
                .correction = "mlp.gate.e_score_correction_bias",
-               .groups = r.integer("n_group", 1),
-               .top_groups = r.integer("topk_group", 1),
+               .groups = r.integer("n_group", usual.groups),
+               .top_groups = r.integer("topk_group", usual.top_groups),
                .scale = r.number("routed_scaling_factor", usual.scale)};
   c.shared_expert = {.module = "mlp.shared_experts", .size = c.expert_size * r.integer("n_shared_experts", 1)};
   const int64_t dense = r.has("first_k_dense_replace") ? r.count("first_k_dense_replace") : usual.dense;
@@ -86,7 +87,7 @@ ModelConfig read_latent_attention(const ConfigReader& r) {
 
 ModelConfig read_deepseek_v3(const ConfigReader& r) {
   ModelConfig c = read_latent_attention(r);
-  read_routed_experts(r, c, {.count = 256, .per_token = 8, .dense = 3, .scale = 2.5});
+  read_routed_experts(r, c, {.count = 256, .per_token = 8, .dense = 3, .scale = 2.5, .groups = 8, .top_groups = 4});
   r.refuse_unless("scoring_func", "sigmoid");
   r.refuse_unless("topk_method", "noaux_tc");
   return c;

@@ -1,10 +1,11 @@
 // Llama 4: in layers with rope, queries see only the keys of their chunk, and the heads of q and k have norms. Every
-// fourth layer has no rope: its queries see all keys, and are multiplied by a factor that grows with the position. Some
-// or all layers have experts; the router's weights multiply the experts' inputs. Published checkpoints also have a
-// vision tower. Source: transformers/models/llama4.
+// fourth layer has no rope: its queries see all keys, and are multiplied by a factor that grows with the position. All
+// layers, some or none have experts; the router's weights multiply the experts' inputs. Published checkpoints also have
+// a vision tower. Source: transformers/models/llama4.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/error.h"
 #include "graph/ops.h"
@@ -15,41 +16,43 @@
 namespace fettle {
 namespace {
 
+// Returns whether all layers are named full_attention (MobileLLM-R1).
+bool has_no_chunks(const std::vector<std::string>& types) {
+  return !types.empty() && std::ranges::count(types, "full_attention") == std::ssize(types);
+}
+
 // Reads which layers have rope. `no_rope_layers` is a list in which 1 means rope; an empty list means the default.
-std::vector<bool> layers_with_rope(const ConfigReader& r, int64_t layers) {
+std::vector<bool> layers_with_rope(const ConfigReader& r, int64_t layers, const std::vector<std::string>& types) {
   std::vector<bool> out;
   if (!r.has("no_rope_layers") || !r.json().at("no_rope_layers").empty())
     out = r.flags_by_layer("no_rope_layers", layers);
   const int64_t interval = r.integer("no_rope_layer_interval", 4);
   for (int64_t layer = 0; out.size() < static_cast<size_t>(layers); ++layer) out.push_back((layer + 1) % interval != 0);
-  const std::vector<std::string> types = r.texts_by_layer("layer_types", layers);
-  for (size_t layer = 0; layer < types.size(); ++layer)
+  for (size_t layer = 0; layer < types.size() && !has_no_chunks(types); ++layer)
     if (types[layer] != (out[layer] ? "chunked_attention" : "full_attention"))
       throw UserError(
-          "{}: layer {} has the type '{}' and {} rope; layers with rope must be chunked_attention, others "
-          "full_attention",
+          "{}: layer {} has the type '{}' and {} rope; layers with rope must be chunked_attention and others "
+          "full_attention, or all layers full_attention",
           r.file(), layer, types[layer], out[layer] ? "has" : "lacks");
   return out;
 }
 
-// Reads which layers have experts: those in the list `moe_layers`, or every interleave_moe_layer_step-th layer.
-void read_expert_layers(const ConfigReader& r, ModelConfig& c) {
+// Reads which layers have experts: those in the list `moe_layers`, or every interleave_moe_layer_step-th layer. There
+// may be none (MobileLLM-R1).
+LayerSet read_expert_layers(const ConfigReader& r, int64_t count) {
   LayerSet layers;
   const std::vector<double> listed = r.numbers("moe_layers");
   for (const double layer : listed)
-    if (!(layer >= 0 && layer < static_cast<double>(c.num_hidden_layers) && layer == std::floor(layer)))
-      throw UserError("{}: 'moe_layers' contains {}; the model has the layers 0 to {}", r.file(), layer,
-                      c.num_hidden_layers - 1);
-  for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer)
+    if (!(layer >= 0 && layer < static_cast<double>(count) && layer == std::floor(layer)))
+      throw UserError("{}: 'moe_layers' contains {}; the model has the layers 0 to {}", r.file(), layer, count - 1);
+  for (int64_t layer = 0; layer < count; ++layer)
     if (std::ranges::find(listed, static_cast<double>(layer)) != listed.end()) layers.numbers.push_back(layer);
-  const int64_t step = r.integer("interleave_moe_layer_step", 1);
-  for (int64_t layer = step - 1; !r.has("moe_layers") && layer < c.num_hidden_layers; layer += step)
-    layers.numbers.push_back(layer);
+  if (!r.has("moe_layers")) {
+    const int64_t step = r.integer("interleave_moe_layer_step", 1);
+    for (int64_t layer = step - 1; layer < count; layer += step) layers.numbers.push_back(layer);
+  }
   layers.all = layers.count();
-  if (layers.count() == 0)
-    throw UserError("{}: {} leaves no layer with experts", r.file(),
-                    r.has("moe_layers") ? "moe_layers" : "interleave_moe_layer_step");
-  if (layers.count() < c.num_hidden_layers) c.expert_layers = layers;
+  return layers;
 }
 
 // The oldest published configs have a number where later ones have true or false.
@@ -63,15 +66,20 @@ ModelConfig read_llama4(const ConfigReader& r) {
   c.rope = r.rope(500000);
   c.rope.interleaved = true;
   c.attention_bias = r.flag("attention_bias", false);
-  c.rotates = layers_with_rope(r, c.num_hidden_layers);
-  c.attention_chunk = r.integer("attention_chunk_size", r.given("attention_chunk_size") ? 0 : 8192);
+  const std::vector<std::string> types = r.texts_by_layer("layer_types", c.num_hidden_layers);
+  c.rotates = layers_with_rope(r, c.num_hidden_layers, types);
+  if (!has_no_chunks(types))
+    c.attention_chunk = r.integer("attention_chunk_size", r.given("attention_chunk_size") ? 0 : 8192);
   c.llama4 = {.qk_norm = r.flag("use_qk_norm", true),
               .growth = flag_or_number(r, "attn_temperature_tuning", true) ? r.number("attn_scale", 0.1) : 0,
               .unit = positive_number(r, "floor_scale", 8192)};
-  c.mlp = Mlp::kExperts;
   c.mlp_names = MlpNames::in("feed_forward");
-  c.expert_size = c.intermediate_size;
-  c.intermediate_size = r.integer("intermediate_size_mlp", 16384);
+  const int64_t expert_size = std::exchange(c.intermediate_size, r.integer("intermediate_size_mlp", 16384));
+  const LayerSet with_experts = read_expert_layers(r, c.num_hidden_layers);
+  if (with_experts.count() == 0) return c;
+  if (with_experts.count() < c.num_hidden_layers) c.expert_layers = with_experts;
+  c.mlp = Mlp::kExperts;
+  c.expert_size = expert_size;
   c.experts = {.router = "feed_forward.router",
                .down = "feed_forward.experts.down_proj",
                .gate_up = "feed_forward.experts.gate_up_proj",
@@ -80,7 +88,6 @@ ModelConfig read_llama4(const ConfigReader& r) {
   c.routing = {.sigmoid = true, .normalised = false, .on_inputs = true};
   r.read_experts(c, r.integer("num_local_experts", 16), 1);
   c.router_aux_loss_coef = 0;  // Transformers computes no balancing loss
-  read_expert_layers(r, c);
   c.shared_expert = {.module = "feed_forward.shared_expert", .size = c.expert_size};
   return c;
 }
