@@ -91,18 +91,21 @@ has_nvidia_driver() {
   [[ -e /dev/nvidiactl ]] || PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1'
 }
 
-# stamp_of ITEM: prints the path of a file that exists if and only if this version of the scripts installed the item.
+# stamp_of ITEM: prints the path of a file that exists if and only if the item was installed in the same way from the
+# same wheels. Other changes of the scripts fetch nothing again.
 stamp_of() {
-  local folder=$1
+  local folder=$1 how name
   [[ $1 != nvidia ]] || folder=nvidia/cu13/lib
-  echo "$cache/plugins/$folder/ready-$(cat "$here"/plugins.{sh,txt} "$here/make_stand_ins.sh" | sha256sum | cut -c1-16)"
+  how=$(declare -f extract "install_$1")
+  for name in $(sed -n 's/^\([a-z].*\)==.*/\1/p' "$here/plugins.txt"); do
+    [[ $how != *"$name"* ]] || how+=$(grep "^$name==" "$here/plugins.txt")
+  done
+  [[ $1 != rocm ]] || how+=$(<"$here/make_stand_ins.sh")
+  how=$(sha256sum <<<"$how")
+  echo "$cache/plugins/$folder/ready-${how:0:16}"
 }
 
 [[ $(uname -m) == x86_64 ]] || die "the pinned plugins are for x86_64, this is $(uname -m)"
-{ mkdir -p -m 700 "$cache" && mkdir -p "$cache/plugins"; } || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
-exec 9>"$cache/lock"
-flock 9
-trap 'rm -rf "$staging"' EXIT
 if (($# == 0)); then
   set -- cuda rocm
   case ${GPU:-} in
@@ -112,9 +115,20 @@ if (($# == 0)); then
     *) die "GPU=$GPU: wanted nvidia (fetch what runs on NVIDIA's GPUs) or none; AMD's come with ROCm, see docs/gpus.md" ;;
   esac
 fi
+complete=1
 for name in "$@"; do
   declare -F "install_$name" >/dev/null ||
     die "nothing is pinned for $name; there are" $(compgen -A function install_ | sed 's/^install_/  /')
+  [[ -e $(stamp_of "$name") ]] || complete=0
+done
+if ((!complete)); then  # a complete cache may be read-only
+  { mkdir -p -m 700 "$cache" && mkdir -p "$cache/plugins"; } ||
+    die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
+  exec 9>"$cache/lock"
+  flock 9
+  trap 'rm -rf "$staging"' EXIT
+fi
+for name in "$@"; do
   [[ ! -e $(stamp_of "$name") ]] || continue
   rm -rf "$staging"
   mkdir -p "$staging"

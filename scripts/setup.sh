@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Fettle needs on Debian or Ubuntu: packages, and archives unpacked into the cache (FETTLE_CACHE, by
 # default ~/.cache/fettle); with FETTLE_FUZZ=1, also the packages that fuzzing needs. It is safe to run the script
-# again, also at the same time or after an interruption. When everything is installed, it does nothing and needs no
-# network.
+# again, also at the same time or after an interruption. When everything is installed, it does nothing, needs no network
+# and writes no file.
 set -euo pipefail
 umask 022  # Fettle does not load code that other users may write
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,16 +13,20 @@ die() {
   exit 1
 }
 
-install_packages() {
-  local wanted missing as_root=()
-  local lists=("$here/packages.txt")
+missing_packages() {
+  local wanted lists=("$here/packages.txt")
   [[ -z ${FETTLE_FUZZ:-} ]] || lists+=("$here/packages_fuzz.txt")
   mapfile -t wanted < <(cat "${lists[@]}" | grep -Ev '^(#|$)')
   command -v dpkg-query >/dev/null ||
     die "this system is neither Debian nor Ubuntu: install the counterparts of scripts/packages.txt by hand," \
       "put a dpkg-query that prints 'NAME install ok installed' for each on PATH, and run again"
-  mapfile -t missing < <(comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
-    <(dpkg-query -W -f='${Package} ${Status}\n' 2>/dev/null | sed -n 's/ install ok installed$//p' | sort -u))
+  comm -23 <(printf '%s\n' "${wanted[@]}" | sort) \
+    <(dpkg-query -W -f='${Package} ${Status}\n' 2>/dev/null | sed -n 's/ install ok installed$//p' | sort -u)
+}
+
+install_packages() {
+  local missing as_root=()
+  mapfile -t missing < <(missing_packages)
   ((${#missing[@]} > 0)) || return 0
   echo "setup: installing packages, a few minutes: ${missing[*]}" >&2
   if ((EUID != 0)); then
@@ -93,22 +97,31 @@ unpack_tree() {
 }
 
 fetch_archives() {
-  local stamp
-  stamp=$cache/ready-$(cat "$here/wheels.txt" "$here/setup.sh" | sha256sum | cut -c1-16)
-  [[ ! -e $stamp ]] || return 0
+  [[ ! -e $(archives_stamp) ]] || return 0
   [[ $(uname -m) == x86_64 ]] || die "the pinned CPU plugin is for x86_64, this is $(uname -m)"
   mkdir -p "$cache/wheels"
   download_wheels
+  rm -rf "$cache"/ready-*
   unpack xla-cpu-pjrt '*/include/pjrt_c_api.h' include
   unpack jaxlib 'jaxlib/include/xla/ffi/api/*.h' include/xla/ffi/api
   unpack lammps-jax-pjrt-cpu '*/pjrt_c_api_cpu_plugin.so' plugins/cpu
   unpack pyarrow 'pyarrow/libarrow.so.2600' lib
   unpack pyarrow 'pyarrow/libparquet.so.2600' lib
   unpack_tree pyarrow pyarrow/include include/pyarrow
-  rm -rf "$cache/staging" "$cache"/ready-*
-  touch "$stamp"
+  rm -rf "$cache/staging"
+  touch "$(archives_stamp)"
 }
 
+# Prints the path of a file that exists if and only if the pinned archives are unpacked as this script does it.
+archives_stamp() {
+  local pinned
+  pinned=$({ grep -v '^#' "$here/wheels.txt" && declare -f unpack unpack_tree fetch_archives; } | sha256sum)
+  echo "$cache/ready-${pinned:0:16}"
+}
+
+# A complete cache may be read-only.
+missing=$(missing_packages)
+[[ -n $missing || ! -e $(archives_stamp) ]] || exit 0
 mkdir -p -m 700 "$cache" || die "cannot create $cache; set FETTLE_CACHE to a folder that can be written"
 exec 9>"$cache/lock"
 flock --nonblock 9 || { echo "setup: waiting for another set-up" >&2 && flock 9; }

@@ -106,6 +106,7 @@ inline TrainResult train(const Recipe& recipe, const TrainOptions& options = {})
                                .packing = options.packing,
                                .lines = options.laid ? run.batch.lines : Lines::kOwn,
                                .shards = run.batch.shards,
+                               .ep = run.batch.ep,
                                .grouping = run.stage->grouping,
                                .shuffle = false,
                                .lengths = {options.length}});

@@ -22,6 +22,7 @@ class TrainingRun {
                         .packing = recipe.packing,
                         .lines = run.batch.lines,
                         .shards = run.batch.shards,
+                        .ep = run.batch.ep,
                         .shuffle = !recipe.disable_shuffling,
                         .seed = static_cast<uint64_t>(recipe.seed),
                         .lengths = {40}}),

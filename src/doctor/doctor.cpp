@@ -86,9 +86,9 @@ int run_doctor(const DeviceRequest& request, const DoctorOptions& options, std::
     findings.add(
         {"measurements", Verdict::kSkipped, "rates and a training step need devices that compute correctly", ""});
 
-  findings.attempt("cache disk", [] { return check_disk("cache disk", cache_folder("compiled")); });
+  findings.attempt("cache disk", [] { return check_disk("cache disk", cache_folder("compiled"), "FETTLE_CACHE"); });
   if (!options.output_dir.empty())
-    findings.attempt("output disk", [&] { return check_disk("output disk", options.output_dir); });
+    findings.attempt("output disk", [&] { return check_disk("output disk", options.output_dir, "output_dir"); });
   out << (options.json ? to_json(findings).dump(2) + "\n" : format_findings(findings));
   return static_cast<int>(findings.bad() ? ExitCode::kDevice : ExitCode::kOk);
 }

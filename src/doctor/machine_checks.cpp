@@ -89,9 +89,12 @@ void check_plugin(Findings& findings, const std::string& plugin) {
   });
 }
 
-Finding check_disk(const std::string& check, const fs::path& wanted) {
+namespace {
+
+Finding measured_disk(const std::string& check, const fs::path& wanted) {
   fs::path folder = fs::absolute(wanted);
-  while (!fs::is_directory(folder)) folder = folder.parent_path();
+  for (; !fs::is_directory(folder); folder = folder.parent_path())
+    if (fs::exists(folder)) throw UserError("{} is not a folder", folder.string());
   const int64_t free = static_cast<int64_t>(fs::space(folder).available);
   if (free < 2 * kWritten)
     return {check,
@@ -118,6 +121,16 @@ Finding check_disk(const std::string& check, const fs::path& wanted) {
            {"write_bytes_per_s", written},
            {"read_bytes_per_s", read_back},
            {"free_bytes", free}}};
+}
+
+}  // namespace
+
+Finding check_disk(const std::string& check, const fs::path& wanted, std::string_view name) {
+  try {
+    return measured_disk(check, wanted);
+  } catch (const UserError& error) {
+    return {check, Verdict::kBad, error.what(), fmt::format("set {} to a folder that you can write to", name)};
+  }
 }
 
 }  // namespace fettle

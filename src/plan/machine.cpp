@@ -122,8 +122,8 @@ std::optional<Machine> Machine::multiplied(int64_t times) const {
 
 namespace {
 
-// Adds the workspace of the program's kernels, which the compiler does not count. Kernels run one after the other, so
-// only the largest workspace counts.
+// Adds the workspace of the program's kernels, which the compiler does not count if no device is present. Kernels run
+// one after the other, so only the largest workspace counts.
 CompiledStep with_workspace(CompiledStep step, const Program& program) {
   int64_t workspace = 0;
   for (const KernelUse& use : program.kernels()) workspace = std::max(workspace, use.cost.workspace);
@@ -137,7 +137,7 @@ CompiledStep with_workspace(CompiledStep step, const Program& program) {
 CompiledStep Machine::compile(const Program& program, bool tf32) const {
   if (here_ != nullptr) {
     const Executable executable = here_->compile(program);
-    return with_workspace({executable.memory_stats(), executable.program().optimized_program()}, program);
+    return {executable.memory_stats(), executable.program().optimized_program()};
   }
   const CompiledProgram compiled =
       topology_->compile(program.text(tf32), {.num_partitions = static_cast<int>(program.mesh().size())});

@@ -135,7 +135,7 @@ RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf
 std::vector<int64_t> merge_factors(const Run& run, const BatchShape& shape) {
   constexpr int64_t kMostPositions = 8192;
   const BatchSpec& batch = run.batch;
-  const int64_t positions = shape.lines * shape.length / (batch.shards * run.sharding.mesh().size_of("sp"));
+  const int64_t positions = positions_per_device(shape, batch) / run.sharding.mesh().size_of("sp");
   std::vector<int64_t> out;
   if (is_gpu(run.target) && run.target.room.bytes > 0 && batch.lines == Lines::kRegrouped && batch.stages == 1)
     for (int64_t times = batch.micro_batches; times > 1; --times)

@@ -41,10 +41,15 @@ Assumptions assumptions_for(const Run& run, int64_t length) {
   return out;
 }
 
-std::vector<std::string> kernels_on_request(std::string_view platform, std::string_view capability) {
+// Returns the kernels that are off by default and that the step would call if the recipe named them.
+std::vector<std::string> kernels_on_request(const Run& run, const BatchShape& shape) {
   std::vector<std::string> out;
-  for (const KernelRow& row : kernel_rows())
-    if (row.platform == platform && !row.automatic(capability)) out.emplace_back(row.name());
+  for (const KernelRow& row : kernel_rows()) {
+    if (row.platform != run.target.platform || row.automatic(run.target.capability)) continue;
+    Run with = run;
+    with.target.kernels = {&row};
+    if (!build_train_step(with, shape).kernels().empty()) out.emplace_back(row.name());
+  }
   return out;
 }
 
@@ -70,18 +75,17 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
   const MemoryStats memory = with_updates(
       run, compiled.memory, [&](const Program& update) { return machine.compile(update, run.tf32).memory; });
   const double seconds = seconds_since(start);
-  StepPlan plan{
-      .run = run,
-      .variant = variant,
-      .mesh = run.sharding.mesh(),
-      .rows = run.batch.groups_per_step(),
-      .length = shape.length,
-      .memory = memory_table(run, shape, memory, machine.memory(), machine.title()),
-      .flops = program.flops(),
-      .kernels = program.kernels(),
-      .kernels_on_request = kernels_on_request(machine.run_target().platform, machine.run_target().capability),
-      .kernels_off = kernels_off(request, machine.run_target()),
-      .compile_seconds = seconds};
+  StepPlan plan{.run = run,
+                .variant = variant,
+                .mesh = run.sharding.mesh(),
+                .rows = run.batch.groups_per_step(),
+                .length = shape.length,
+                .memory = memory_table(run, shape, memory, machine.memory(), machine.title()),
+                .flops = program.flops(),
+                .kernels = program.kernels(),
+                .kernels_off = kernels_off(request, machine.run_target()),
+                .compile_seconds = seconds};
+  if (plan.kernels.empty()) plan.kernels_on_request = kernels_on_request(run, shape);
   const HloModule module = read_hlo(compiled.optimized);
   plan.host_traffic = host_traffic_of(module);
   plan.traffic = traffic_of(module, plan.mesh, machine.linked_devices());

@@ -21,10 +21,11 @@ struct StepPlan {
   int64_t rows = 0;    // per step, over all devices and micro-batches
   int64_t length = 0;  // positions per row
   MemoryTable memory;
-  double flops = 0;                             // per step over all devices: matrix products, including recomputation
-  std::vector<KernelUse> kernels;               // the kernels that the step calls
-  std::vector<std::string> kernels_on_request;  // kernels of this platform that run only if the recipe names them
-  std::vector<std::string> kernels_off;         // kernels that this device has by default, if the recipe has `off`
+  double flops = 0;                // per step over all devices: matrix products, including recomputation
+  std::vector<KernelUse> kernels;  // the kernels that the step calls
+  // If the step calls no kernel: the kernels that it would call if the recipe named them.
+  std::vector<std::string> kernels_on_request;
+  std::vector<std::string> kernels_off;  // kernels that this device has by default, if the recipe has `off`
   std::vector<Traffic> traffic;
   HostTraffic host_traffic;
   std::optional<Timeline> timeline;  // nullopt when the machine's rates are not known

@@ -81,6 +81,7 @@ BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig
           .lines = lines_of(recipe, stage, config, cutoff_len, use),
           .stages = mesh.size_of(kStageAxis),
           .shards = shards,
+          .ep = mesh.size_of("ep"),
           .grouping = stage.grouping,
           .shuffle = trains && !recipe.disable_shuffling,
           .seed = static_cast<uint64_t>(recipe.seed),

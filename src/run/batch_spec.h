@@ -16,7 +16,7 @@ namespace fettle {
 
 struct Recipe;
 
-// Returns the number of devices that the rows of a batch are split over: dp x fsdp.
+// Returns the number of devices that multiply the rows of a batch: dp x fsdp.
 int64_t batch_shards(const MeshAxes& mesh);
 
 // Returns the mesh of a run with this purpose on `devices` devices. A run that does not train has no pipeline: it has

@@ -146,6 +146,26 @@ TEST(Layout, DividesLinesOverDevices) {
   }
 }
 
+// Devices along ep also share lines, but only if their number divides the number of lines.
+TEST(Layout, DividesLinesOverDevicesOfExperts) {
+  BatchSpec spec = spec_of(Lines::kRegrouped, 2, 16);
+  spec.shards = 2;
+  spec.ep = 4;
+  const Batches even(uneven_rows(400), spec);
+  for (const BatchShape& shape : even.shapes()) EXPECT_EQ(shape.lines % 8, 0);
+  const auto per_device = [&](int64_t lines, int64_t length) {
+    return positions_per_device({.lines = lines, .length = length}, spec);
+  };
+  EXPECT_EQ(per_device(16, 100), 200);
+  EXPECT_EQ(per_device(12, 100), 600);
+  EXPECT_EQ(layout_cost({.used = 1}, {.lines = 8, .length = 64}, spec),
+            layout_cost({.used = 1}, {.lines = 2, .length = 64}, spec));
+  spec.sequences = 12;
+  const Batches uneven(uneven_rows(400), spec);
+  for (const BatchShape& shape : uneven.shapes())
+    EXPECT_LE(positions_per_device(shape, spec), positions_per_device(uneven.fullest(), spec));
+}
+
 TEST(Layout, TakesLittleTimeForLargeSteps) {
   std::vector<int64_t> lengths;
   for (uint64_t i = 0; i < 8192; ++i) lengths.push_back(static_cast<int64_t>(20 + mix_bits(3, i) % 600));

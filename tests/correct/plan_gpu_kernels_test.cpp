@@ -9,6 +9,7 @@
 #include "gpu_plugin.h"
 #include "plan/compiled/timeline.h"
 #include "plan/machine.h"
+#include "plan/step_plan.h"
 #include "resolve_run.h"
 #include "step/step.h"
 #include "temp_folder.h"
@@ -22,25 +23,39 @@ using testing::IsEmpty;
 struct Compiled {
   std::vector<KernelUse> kernels;
   Timeline timeline;
+  MemoryStats memory, by_compiler;
 };
 
-// Compiles a LoRA step of a Llama with two layers.
-Compiled compiled_for(const std::string& target, const std::string& kernels) {
+// A recipe for a LoRA step of a Llama with two layers, whose config.json is in a folder.
+struct SmallLlama {
   const nlohmann::json config = {{"model_type", "llama"},     {"hidden_size", 1024},
                                  {"intermediate_size", 512},  {"num_hidden_layers", 2},
                                  {"vocab_size", 256},         {"num_attention_heads", 8},
                                  {"num_key_value_heads", 4},  {"tie_word_embeddings", false},
                                  {"torch_dtype", "bfloat16"}, {"max_position_embeddings", 1024}};
   const TempFolder folder;
-  std::ofstream(folder / "config.json") << config.dump();
-  const Recipe recipe = read_recipe(
-      "", {"model_name_or_path=" + folder.path().string(), "bf16=true", "target=" + target, "kernels=" + kernels,
-           "gradient_checkpointing=full", "cutoff_len=640", "per_device_train_batch_size=1"});
+
+  Recipe recipe(const std::string& target, const std::string& kernels, const std::string& compute = "bf16=true") const {
+    std::ofstream(folder / "config.json") << config.dump();
+    return read_recipe(
+        "", {"model_name_or_path=" + folder.path().string(), compute, "target=" + target, "kernels=" + kernels,
+             "gradient_checkpointing=full", "cutoff_len=640", "per_device_train_batch_size=1"});
+  }
+};
+
+Compiled compiled_for(const std::string& target, const std::string& kernels) {
+  const SmallLlama model;
+  const Recipe recipe = model.recipe(target, kernels);
   const Machine machine = Machine::of(Request(recipe, Command::kPlan));
-  const auto run = make_run(recipe, config, "config.json", machine.run_target());
+  const auto run = make_run(recipe, model.config, "config.json", machine.run_target());
   const Program program = build_train_step(run, 640);
-  const HloModule module = read_hlo(machine.compile(program, false).optimized);
-  return {program.kernels(), estimate(module, run.sharding.mesh(), *machine.target(), machine.linked_devices(), {})};
+  const CompiledStep step = machine.compile(program, false);
+  const Topology topology = Topology::create(Plugin::load(machine.target()->plugin), machine.target()->config,
+                                             topology_shape(*machine.target(), 1, machine.count()));
+  return {program.kernels(),
+          estimate(read_hlo(step.optimized), run.sharding.mesh(), *machine.target(), machine.linked_devices(), {}),
+          step.memory,
+          topology.compile(program.text(), {.num_partitions = static_cast<int>(program.mesh().size())}).memory_stats()};
 }
 
 TEST(PlanGpuKernels, Cuda) {
@@ -63,9 +78,25 @@ TEST(PlanGpuKernels, Cudnn) {
   ASSERT_EQ(on.kernels.size(), 1u);
   EXPECT_EQ(on.kernels[0].kernel, "cudnn_attention/1");
   EXPECT_EQ(on.kernels[0].calls, 2 * 3) << "in each layer forward, forward again, and one for the gradients";
-  EXPECT_EQ(on.kernels[0].cost.workspace, 640 * 8 * (128 * 4 + 4 + 2 * 128 * 2));
+  const int64_t workspace = 640 * 8 * (128 * 4 + 4 + 2 * 128 * 2);
+  EXPECT_EQ(on.kernels[0].cost.workspace, workspace);
+  EXPECT_EQ(on.memory.temp, on.by_compiler.temp + workspace) << "without a device, the compiler does not know it";
+  EXPECT_EQ(on.memory.peak, on.by_compiler.peak + workspace);
   EXPECT_THAT(on.timeline.unknown_kernels, IsEmpty());
   EXPECT_GE(on.timeline.flops, static_cast<double>(on.kernels[0].cost.flops) / 8) << "the bound counts it";
+}
+
+// A plan names only the kernels that would change the step.
+TEST(PlanGpuKernels, OnRequest) {
+  require_gpu_plugin("cuda");
+  if (testing::Test::IsSkipped() || testing::Test::HasFatalFailure()) return;
+  const SmallLlama model;
+  const auto named = [&](const std::string& compute) {
+    const Request request(model.recipe("a100-80:1", "auto", compute), Command::kPlan);
+    return plan_step(request, {}, Machine::of(request)).kernels_on_request;
+  };
+  EXPECT_THAT(named("bf16=true"), ElementsAre("cudnn_attention", "cuda_attention"));
+  EXPECT_THAT(named("bf16=false"), IsEmpty()) << "both need 16-bit floats";
 }
 
 TEST(PlanGpuKernels, Rocm) {

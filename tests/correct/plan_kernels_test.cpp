@@ -60,13 +60,14 @@ TEST(PlanKernels, TheCompiledProgramSaysWhatAKernelCosts) {
   }
 }
 
-TEST(PlanKernels, WorkspaceCountsAsTemporaryMemory) {
+// A device that is here sizes the workspace itself, so the compiler's count has it already.
+TEST(PlanKernels, WorkspaceIsNotCountedTwice) {
   Devices& devices = cpu_devices();
   register_ffi_handler<copy_handler>(devices.client().plugin(), "test_copy");
   const MemoryStats without = Machine(devices).compile(copying({}, 0), false).memory,
                     with = Machine(devices).compile(copying({}, 1 << 20), false).memory;
-  EXPECT_EQ(with.temp, without.temp + (1 << 20));
-  EXPECT_EQ(with.peak, without.peak + (1 << 20));
+  EXPECT_EQ(with.temp, without.temp);
+  EXPECT_EQ(with.peak, without.peak);
 }
 
 // Blocks that the causal mask or the window hides do not count. Of 8 x 8 pairs of blocks, the causal mask leaves

@@ -232,6 +232,9 @@ TEST(MergedMicroBatches, AreAtMostLargeEnoughToKeepAGpuBusy) {
   EXPECT_THAT(factors(gpu_run(kRoom, {"gradient_accumulation_steps=6"}), 512), ElementsAre(6, 3, 2, 1));
   EXPECT_THAT(factors(gpu_run(0), 512), ElementsAre(1)) << "the memory is not known";
   EXPECT_THAT(factors(gpu_run(kRoom, {"stage=kto"}), 512), ElementsAre(1)) << "the loss compares rows";
+  auto experts = gpu_run(kRoom, {"per_device_train_batch_size=2"});
+  experts.batch.ep = 2;
+  EXPECT_THAT(factors(experts, 2048), ElementsAre(4, 2, 1)) << "two devices share the rows";
   auto cpu = gpu_run(kRoom);
   cpu.target.platform = "cpu";
   EXPECT_THAT(factors(cpu, 512), ElementsAre(1));

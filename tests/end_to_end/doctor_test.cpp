@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "end_to_end/stand_in_hip.h"
+#include "environment.h"
 
 namespace fettle {
 namespace {
@@ -81,6 +82,19 @@ TEST(Doctor, WithoutThePluginTheDisksAreStillMeasured) {
   EXPECT_THAT(run.out, AllOf(HasSubstr("bad      plugin"), HasSubstr("no such file; install ROCm"),
                              HasSubstr("skipped  measurements"), HasSubstr("ok       cache disk"),
                              HasSubstr("2 checks found a fault")));
+}
+
+TEST(Doctor, FoldersThatCannotBeWrittenHaveARemedy) {
+  const TempFolder folder;
+  const Environment cache("FETTLE_CACHE", "/dev/null/fettle");
+  const Outcome run = run_fettle(
+      folder, {"doctor", "plugin=" + (folder / "xla_rocm_plugin.so").string(), "output_dir=/dev/null/out", "--json"});
+  EXPECT_EQ(run.code, 4) << run.err;
+  const Checks checks = checks_of(run);
+  for (const auto& [check, name] : {std::pair{"cache disk", "FETTLE_CACHE"}, {"output disk", "output_dir"}}) {
+    EXPECT_EQ(verdict(checks, check), "bad");
+    EXPECT_EQ(checks.at(check)["remedy"], fmt::format("set {} to a folder that you can write to", name));
+  }
 }
 
 // Makes a plugin that is linked to two libraries of ROCm. Only one of them exists.

@@ -87,6 +87,48 @@ TEST(PluginLibraries, TestsFetchNoLibrariesOfGpus) {
   EXPECT_THAT(plugins.text, HasSubstr("GPU=nvidia scripts/plugins.sh\n"));
 }
 
+// Returns a command that reads the script up to the line `end`, which leaves its functions, and then runs `command`.
+std::string in_script(const std::string& script, const std::string& end, const std::string& command) {
+  return "bash -c \"$(sed '/^" + end + "/,$d' " + script + ")\"'\n" + command + "' " + script;
+}
+
+// If everything is installed, the scripts write nothing. Here, they could not even lock the cache.
+TEST(PluginLibraries, ACompleteCacheMayBeReadOnly) {
+  const TempFolder folder;
+  const std::string cache = "export FETTLE_CACHE=" + folder.path().string() + "; ";
+  std::filesystem::create_directories(folder / "lock");
+  for (const char* item : {"cuda", "rocm"}) std::filesystem::create_directories(folder / "plugins" / item);
+  const Printed before = run_shell(cache + "scripts/setup.sh");
+  EXPECT_THAT(before.text, HasSubstr("/lock: "));
+  const Printed ready =
+      run_shell(cache + in_script("scripts/setup.sh", "missing=", "touch \"$(archives_stamp)\"") + " && " +
+                in_script("scripts/plugins.sh", "complete=", "touch \"$(stamp_of cuda)\" \"$(stamp_of rocm)\""));
+  EXPECT_EQ(ready.code, 0) << ready.text;
+  for (const char* script : {"scripts/setup.sh", "scripts/plugins.sh cuda rocm"}) {
+    const Printed run = run_shell(cache + script);
+    EXPECT_EQ(run.code, 0) << run.text;
+    EXPECT_THAT(run.text, Not(HasSubstr("lock")));
+  }
+}
+
+// What is installed stays valid if the script changes elsewhere.
+TEST(PluginLibraries, OnlyNewWheelsAreFetched) {
+  const auto stamps = [](const std::string& edit) {
+    const TempFolder folder;
+    return run_shell("cp -r scripts " + folder.path().string() + " && cd " + folder.path().string() + " && " + edit +
+                     " && export FETTLE_CACHE=/cache && " +
+                     in_script("scripts/plugins.sh", "complete=", "stamp_of cuda; stamp_of rocm"))
+        .text;
+  };
+  const std::string now = stamps("true");
+  EXPECT_THAT(now, testing::MatchesRegex("/cache/plugins/cuda/ready-[0-9a-f]*\n/cache/plugins/rocm/ready-[0-9a-f]*\n"));
+  EXPECT_EQ(stamps("sed -i '2i # A comment' scripts/plugins.sh scripts/plugins.txt"), now);
+  EXPECT_EQ(stamps("sed -i 's/^nvidia-cudnn-cu13==9/nvidia-cudnn-cu13==8/' scripts/plugins.txt"), now);
+  const std::string other = stamps("sed -i 's/^jax-rocm7-pjrt==0/jax-rocm7-pjrt==1/' scripts/plugins.txt");
+  EXPECT_NE(other, now);
+  EXPECT_EQ(other.substr(0, other.find('\n')), now.substr(0, now.find('\n'))) << "cuda stays as it is";
+}
+
 TEST(PluginLibraries, AnUnknownGpuIsRefused) {
   const TempFolder folder;
   const Printed run = run_shell("GPU=intel FETTLE_CACHE=" + folder.path().string() + " scripts/plugins.sh");

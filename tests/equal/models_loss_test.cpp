@@ -210,6 +210,21 @@ TEST(TokenLoss, ChunksOfAnyNumberOfPositions) {
     }
 }
 
+// All devices that share rows count, so the budget is enough for 6 positions of each device's row.
+TEST(TokenLoss, ChunksAreForTheRowsOfOneDevice) {
+  const int64_t rows = 8, positions = 24, width = 16, vocabulary = 32;
+  const Value hidden = random_value({DType::kF32, {rows, positions, width}}, 1, -2, 2);
+  const Value weight = random_value({DType::kF32, {vocabulary, width}}, 2, -1, 1);
+  const Value wanted = every_third_untrained(rows, positions, vocabulary);
+  for (const std::map<std::string, int64_t>& sizes :
+       {std::map<std::string, int64_t>{{"fsdp", 8}}, {{"ep", 8}}, {{"fsdp", 2}, {"ep", 4}}}) {
+    PlacedRows placed(make_mesh(sizes, 8), hidden, weight, wanted);
+    placed.run.output(
+        "sum", token_loss(placed.f, placed.x, {placed.head}, placed.targets, {.chunk_bytes = 6 * vocabulary * 4}).sum);
+    EXPECT_NE(placed.run.program().text().find("8x6x32xf32"), std::string::npos) << placed.run.program().text();
+  }
+}
+
 // The text of the program shows the size of a chunk: if the budget is small, no array has the logits of all positions.
 TEST(TokenLoss, LogitsOfAllPositionsNeverExistInChunks) {
   const ModelConfig config;

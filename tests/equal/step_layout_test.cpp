@@ -171,6 +171,19 @@ INSTANTIATE_TEST_SUITE_P(Stages, SharedLinesOnDevices,
                                          Setting{"cls_first", "bert", "cls", "full", {}, 8, 1, kMulti}),
                          [](const auto& test) { return test.param.name; });
 
+// Devices of experts share the lines, too.
+TEST(SharedLines, AreSplitOverDevicesOfExperts) {
+  Recipe recipe = recipe_of({"experts", "mixtral", "sft", "lora"});
+  recipe.per_device_train_batch_size = 8;
+  const TrainOptions options{.laid = true};
+  const TrainResult one = train(recipe, options);
+  recipe.mesh = {{"ep", 8}};
+  const TrainResult eight = train(recipe, options);
+  for (const auto& [lines, length] : eight.shapes) EXPECT_EQ(lines % 8, 0) << lines << " x " << length;
+  expect_equal_lists(eight.losses, one.losses, 1e-5, "loss");
+  expect_equal_lists(eight.norms, one.norms, 1e-4, "norm");
+}
+
 // `plan` counts the memory of the step with the largest micro-batches. A step with more micro-batches needs at most one
 // more copy of the gradients.
 TEST(SharedLines, NeedNoMoreMemoryThanThePlanCounts) {

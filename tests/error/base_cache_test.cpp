@@ -40,8 +40,7 @@ TEST(CacheFolder, IsNeverBelowTheWorkingDirectory) {
     const Environment home("HOME", std::nullopt);
     EXPECT_FALSE(find_cache().has_value());
     EXPECT_THAT(user_error([] { cache_folder("compiled"); }),
-                AllOf(HasSubstr("neither FETTLE_CACHE nor HOME is set"), HasSubstr("set FETTLE_CACHE to a folder"),
-                      HasSubstr("compile_cache: off")));
+                AllOf(HasSubstr("neither FETTLE_CACHE nor HOME is set"), HasSubstr("set FETTLE_CACHE to a folder")));
   }
   {
     const Environment home("HOME", "");
@@ -53,6 +52,14 @@ TEST(CacheFolder, IsNeverBelowTheWorkingDirectory) {
   }
   const Environment relative("FETTLE_CACHE", "some/folder");
   EXPECT_THAT(user_error([] { cache_folder("compiled"); }), HasSubstr("FETTLE_CACHE is 'some/folder', wanted"));
+}
+
+TEST(CacheFolder, OneThatCannotBeWrittenNamesTheVariable) {
+  const TempFolder folder;
+  require_writable(folder / "new/gguf");
+  EXPECT_TRUE(fs::is_directory(folder / "new/gguf"));
+  EXPECT_THAT(user_error([] { require_writable("/proc/fettle/gguf"); }),
+              AllOf(HasSubstr("/proc/fettle/gguf"), HasSubstr("set FETTLE_CACHE to a folder")));
 }
 
 TEST(PrivateFolder, OnlyThisUserMayEnterWhatIsMade) {

@@ -6,8 +6,10 @@
 
 #include "base/files/mapped_file.h"
 #include "checkpoint/gguf/gguf_files.h"
+#include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/gguf/header.h"
 #include "checkpoint/repository.h"
+#include "environment.h"
 #include "gguf_reference.h"
 
 namespace fettle {
@@ -190,6 +192,12 @@ TEST(BadGguf, KeysThatDoNotFitAreNamed) {
   EXPECT_EQ(error(2), "no error");
   EXPECT_THAT(error(3), HasSubstr("has 4 rows, wanted a multiple of 2 x 3 heads (attention.head_count"));
   EXPECT_THAT(error(1 << 21), HasSubstr("attention.head_count is 2097152, wanted 0 to 1048576"));
+}
+
+TEST(BadGguf, ACacheThatCannotBeWrittenHasARemedy) {
+  const Environment cache("FETTLE_CACHE", "/proc/fettle");
+  EXPECT_THAT(user_error([] { gguf_folder(kGgufFiles / "models/qwen3.gguf"); }),
+              AllOf(HasSubstr("/proc/fettle/gguf"), HasSubstr("set FETTLE_CACHE to a folder")));
 }
 
 TEST(BadGguf, AMissingPartIsNamed) {

@@ -4,6 +4,7 @@
 
 #include "base/files/json_file.h"
 #include "config/recipe.h"
+#include "environment.h"
 #include "paths.h"
 #include "run/changes/changed_model.h"
 #include "run/model_folders.h"
@@ -42,6 +43,14 @@ TEST(ChangedModel, RopeScalingNeedsTheModelsLength) {
   recipe.model_name_or_path = folder.path().string();
   recipe.rope_scaling = "linear";
   EXPECT_THAT(refusal(recipe), AllOf(HasSubstr("r.yaml:3: rope_scaling: "), HasSubstr("max_position_embeddings")));
+}
+
+TEST(ChangedModel, ACacheThatCannotBeWrittenHasARemedy) {
+  const Environment cache("FETTLE_CACHE", "/proc/fettle");
+  Recipe recipe = recipe_of("llama");
+  recipe.rope_scaling = "linear";
+  recipe.cutoff_len = 1 << 16;
+  EXPECT_THAT(refusal(recipe), AllOf(HasSubstr("/proc/fettle/models"), HasSubstr("set FETTLE_CACHE to a folder")));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "base/files/cache.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +35,16 @@ std::filesystem::path cache_folder(std::string_view kind) {
   if (const auto cache = find_cache()) return *cache / kind;
   throw UserError(
       "there is no folder for the cache: neither FETTLE_CACHE nor HOME is set; set FETTLE_CACHE to a folder of your "
-      "own, or turn the cache off (compile_cache: off and data_cache: off)");
+      "own");
+}
+
+void require_writable(const std::filesystem::path& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (!code && access(folder.c_str(), W_OK) != 0) code = {errno, std::generic_category()};
+  if (code)
+    throw UserError("{}, a folder of the cache, cannot be written: {}; set FETTLE_CACHE to a folder of your own",
+                    folder.string(), code.message());
 }
 
 ContentKey::ContentKey() : state_(XXH3_createState(), XXH3_freeState) {

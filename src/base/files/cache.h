@@ -19,6 +19,8 @@ namespace fettle {
 std::optional<std::filesystem::path> find_cache();
 // Returns the path of the cache's subfolder `kind`, which may not exist yet. Throws UserError when there is no cache.
 std::filesystem::path cache_folder(std::string_view kind);
+// Creates a folder of the cache whose files a command cannot do without. Throws UserError when it cannot be written.
+void require_writable(const std::filesystem::path& folder);
 
 // A 128-bit XXH3 hash of a list of fields. The length of each field is hashed too, so {"ab", "c"} and {"a", "bc"}
 // differ.

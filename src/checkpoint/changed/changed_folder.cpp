@@ -120,6 +120,7 @@ fs::path changed_folder(const fs::path& model, const ModelChanges& changes, Mode
                          (!changed.tokenizer->added.empty() || changed.rows.after > changed.rows.before);
   const fs::path folder = cache_folder("models") / changed_key(changed, changes.tokens, with_rows);
   if (fs::exists(folder / "config.json")) return folder;
+  require_writable(folder.parent_path());
   AtomicFolder made(folder, AtomicFolder::Existing::kReplace);
   if (grown)
     for (const auto& [name, text] : changed.tokenizer->files) write_file(made.path() / name, text);

@@ -101,6 +101,7 @@ fs::path gguf_folder(const fs::path& file) {
   if (other) key.add(kTemplate).add(*other);
   const fs::path folder = cache_folder("gguf") / key.text();
   if (fs::exists(folder / "config.json")) return folder;
+  require_writable(folder.parent_path());
 
   AtomicFolder made(folder, AtomicFolder::Existing::kReplace);
   write_gguf_folder(real, made.path());

@@ -39,7 +39,8 @@ struct BatchSpec {
   bool packing = false;  // several examples share a sequence, but do not attend to each other; needs RowGrouping::kNone
   Lines lines = Lines::kOwn;
   int64_t stages = 1;  // pipeline stages; the pipeline makes a step longer by stages - 1 micro-batches
-  int64_t shards = 1;  // number of devices that share the lines of a micro-batch; `sequences` is a multiple of it
+  int64_t shards = 1;  // dp x fsdp: these devices share the lines of a micro-batch; `sequences` is a multiple of it
+  int64_t ep = 1;      // devices along ep, which share the lines, too, if their number is a multiple of shards x ep
   RowGrouping grouping = RowGrouping::kNone;
   bool shuffle = true;  // true: a new order in each epoch; false: the order of the examples
   // true: the rows of a step have similar lengths, so they need less padding. Has no effect without `shuffle`, with
@@ -56,6 +57,8 @@ struct BatchSpec {
 
   // The number of groups in a step (see Batches). A preference pair or a packed sequence is one group.
   int64_t groups_per_step() const { return micro_batches * sequences / sequences_per_group(grouping); }
+  // The number of devices that share `lines` lines. The other devices compute the same lines again.
+  int64_t devices_for(int64_t lines) const { return lines % (shards * ep) == 0 ? shards * ep : shards; }
   // Positions of the longest sequence.
   int64_t longest() const { return (max_length + multiple - 1) / multiple * multiple; }
 

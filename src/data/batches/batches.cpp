@@ -169,7 +169,7 @@ const BatchShape& Batches::fullest() const {
   // A pipeline keeps the values of all micro-batches until the backward pass. So the micro-batches of a step are
   // counted together.
   return *std::ranges::max_element(shapes_, {}, [this](const BatchShape& shape) {
-    return (spec_.stages > 1 ? shape.micro_batches : 1) * shape.lines * shape.length;
+    return (spec_.stages > 1 ? shape.micro_batches : 1) * positions_per_device(shape, spec_);
   });
 }
 

@@ -77,15 +77,15 @@ std::vector<BatchShape> candidates(const BatchSpec& spec, int64_t longest, int64
     }
   lengths.insert(std::min(most, rounded_up(longest, std::lcm<int64_t>(longest > 256 ? 32 : 8, spec.multiple))));
   std::vector<BatchShape> out;
-  const int64_t each = spec.sequences / spec.shards;
+  const int64_t devices = spec.devices_for(spec.sequences), each = spec.sequences / devices;
   const int64_t useful = spec.lines == Lines::kRegrouped ? spec.micro_batches * spec.sequences : spec.sequences;
   for (const int64_t length : lengths) {
     std::set<int64_t> counts{each};
     for (int64_t power = 1; power * length <= each * most; power *= 2) counts.insert({power, power + power / 2});
     for (const int64_t count : counts)
-      if (count * length <= each * most && count * spec.shards <= useful)
-        out.push_back({.micro_batches = enough_micro_batches(spec, count * spec.shards),
-                       .lines = count * spec.shards,
+      if (count * length <= each * most && count * devices <= useful)
+        out.push_back({.micro_batches = enough_micro_batches(spec, count * devices),
+                       .lines = count * devices,
                        .length = length,
                        .sequences = spec.micro_batches * spec.sequences,
                        .counted = spec.lines == Lines::kRegrouped});
@@ -110,6 +110,10 @@ BatchShape padded_shape(const BatchSpec& spec, int64_t length) {
 
 BatchShape fullest_shape(const BatchSpec& spec) {
   return padded_shape(spec, spec.longest());
+}
+
+int64_t positions_per_device(const BatchShape& shape, const BatchSpec& spec) {
+  return shape.lines / spec.devices_for(shape.lines) * shape.length;
 }
 
 std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const BatchShape& shape, const BatchSpec& spec) {
@@ -152,7 +156,7 @@ std::optional<LineLayout> lay_out(const std::vector<int64_t>& lengths, const Bat
 }
 
 int64_t layout_cost(const LineLayout& layout, const BatchShape& shape, const BatchSpec& spec) {
-  return (layout.used + spec.stages - 1) * (shape.lines / spec.shards * shape.length + kMicroBatchCost);
+  return (layout.used + spec.stages - 1) * (positions_per_device(shape, spec) + kMicroBatchCost);
 }
 
 std::vector<BatchShape> choose_shapes(const std::vector<std::vector<int64_t>>& samples, const BatchSpec& spec,

@@ -30,6 +30,8 @@ struct BatchShape {
 BatchShape padded_shape(const BatchSpec& spec, int64_t length);
 // Returns the shape of a step whose rows all have the largest length. No other shape has larger micro-batches.
 BatchShape fullest_shape(const BatchSpec& spec);
+// Returns the number of positions of a micro-batch of this shape on one device.
+int64_t positions_per_device(const BatchShape& shape, const BatchSpec& spec);
 
 struct Place {
   int64_t micro_batch = 0, line = 0, start = 0;  // `start`: the sequence's first position in the line

@@ -14,20 +14,22 @@ int64_t parts_for(int64_t count, int64_t size) {
   return (count + size - 1) / size;
 }
 
+// Returns the number of devices along these mesh axes.
+int64_t size_of(const Forward& f, const std::vector<std::string>& axes) {
+  int64_t size = 1;
+  for (const std::string& axis : axes) size *= f.sharding.mesh().size_of(axis);
+  return size;
+}
+
 // Returns c, the number of positions per chunk. Every device computes an equal part of a chunk: c / sp positions. The
 // logits of a chunk take at most `budget` bytes on one device, unless even the smallest chunk takes more. c / sp
 // divides T / sp, unless chunks would then be less than half as large as they may be. In that case, the last chunk is
 // padded.
 int64_t chunk_length(const Forward& f, int64_t b, int64_t t, int64_t v, int64_t budget) {
-  const MeshAxes& mesh = f.sharding.mesh();
-  const Partition split = f.sharding.partition({"act_vocab"}, {v}, "logits");
-  int64_t vocab = v;  // number of vocabulary entries on one device
-  for (const std::string& axis : split.dims[0]) vocab /= mesh.size_of(axis);
-  int64_t rows = std::max<int64_t>(1, b / (mesh.size_of("dp") * mesh.size_of("fsdp")));
-  const Partition by_rows = f.sharding.partition({"batch"}, {b}, "rows");
-  if (std::ranges::find(by_rows.dims[0], kStageAxis) != by_rows.dims[0].end())
-    rows = std::max<int64_t>(1, rows / f.sharding.stages());
-  const int64_t sp = mesh.size_of("sp"), local = t / sp;
+  // The numbers of vocabulary entries and of rows on one device.
+  const int64_t vocab = v / size_of(f, f.sharding.partition({"act_vocab"}, {v}, "logits").dims[0]);
+  const int64_t rows = b / size_of(f, f.sharding.partition({"batch"}, {b}, "rows").dims[0]);
+  const int64_t sp = f.sharding.mesh().size_of("sp"), local = t / sp;
   const int64_t most = std::clamp<int64_t>(budget / (rows * vocab * 4), 1, local);
   int64_t even = most;
   while (local % even != 0) --even;
@@ -149,13 +151,6 @@ ChunkObjective chunk_objective(const TokenObjective& objective, const ChunkLoss&
 TokenHead gathered(const Forward& f, const TokenHead& head) {
   return {f.sharding.constrain(convert(head.weight_VD, f.compute), {"act_vocab", ""}),
           head.bias_V ? f.sharding.constrain(head.bias_V, {"act_vocab"}) : Tensor{}};
-}
-
-// Returns the number of devices along these mesh axes.
-int64_t size_of(const Forward& f, const std::vector<std::string>& axes) {
-  int64_t size = 1;
-  for (const std::string& axis : axes) size *= f.sharding.mesh().size_of(axis);
-  return size;
 }
 
 // The number of parts into which the devices split the rows and the positions of a chunk.

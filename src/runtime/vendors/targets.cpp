@@ -175,6 +175,21 @@ const Target& target_named(std::string_view name) {
       name, meant.empty() ? "." : fmt::format("; did you mean {}?", fmt::join(meant, " or ")), fmt::join(known, ", "));
 }
 
+namespace {
+
+bool starts_word(std::string_view text, size_t at) {
+  return at == 0 || !std::isalnum(static_cast<unsigned char>(text[at - 1]));
+}
+
+// Returns whether `name`, which is plain, stands in `kind` from the start of a word on. "GH200" does not name an H200.
+bool names_device(std::string_view kind, const std::string& name) {
+  for (size_t at = 0; at < kind.size(); ++at)
+    if (starts_word(kind, at) && plain(kind.substr(at)).starts_with(name)) return true;
+  return false;
+}
+
+}  // namespace
+
 const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
   const std::string device = plain(kind);
   // Each of these words in a GPU's name stands for a variant with other rates. Such a GPU matches a target only if the
@@ -192,7 +207,7 @@ const Target* target_of_kind(std::string_view kind, int64_t memory_bytes) {
     const size_t dash = target.name.find('-');
     const bool has_size = dash != std::string::npos && std::isdigit(target.name[dash + 1]);
     const std::string name = plain(has_size ? target.name.substr(0, dash) : target.name);
-    if (device.find(name) == std::string::npos || is_variant_of(name) || name.size() < length) continue;
+    if (!names_device(kind, name) || is_variant_of(name) || name.size() < length) continue;
     const bool nearer =
         best != nullptr && std::abs(target.memory_bytes - memory_bytes) < std::abs(best->memory_bytes - memory_bytes);
     if (name.size() > length || nearer) best = &target;

@@ -53,7 +53,7 @@ const std::vector<Target>& targets();
 // Returns the target. Case, '-', '_' and blanks in the name do not matter ("A100-80GB" and "a100_80" are the same). If
 // the name is unknown, throws UserError, which names the most similar target and all known targets.
 const Target& target_named(std::string_view name);
-// Returns the target whose name is a part of `kind`, the plugin's name of a device ("NVIDIA H100 80GB HBM3"). If
+// Returns the target whose name begins a word of `kind`, the plugin's name of a device ("NVIDIA H100 80GB HBM3"). If
 // several targets have the same name with different memory sizes, returns the one whose memory is nearest to
 // `memory_bytes`. Returns nullptr if no target's name is in `kind`. Also returns nullptr if `kind` names a variant with
 // other rates and the table has no row for that variant.
