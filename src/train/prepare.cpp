@@ -33,9 +33,8 @@ bool chooses_other_weights(const Run& run) {
     const nlohmann::json recipe = last.value("recipe", nlohmann::json::object());
     const nlohmann::json own = nlohmann::json::parse(run.output.changed_keys);
     if (recipe.value("load_best_model_at_end", false) != run.best.load_at_end) return true;
-    if (!run.best.load_at_end) return false;
     for (const char* key : {"metric_for_best_model", "greater_is_better"})
-      if (recipe.value(key, nlohmann::json()) != own.value(key, nlohmann::json())) return true;
+      if (run.best.load_at_end && recipe.value(key, nlohmann::json()) != own.value(key, nlohmann::json())) return true;
     return last.value("state", "") != "finished";
   } catch (const std::exception&) {
     return false;  // the file only describes a run; it may be missing
