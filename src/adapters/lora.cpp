@@ -56,18 +56,42 @@ bool is_expression(const std::vector<std::string>& targets) {
   return targets.size() == 1 && targets[0].find_first_of("*[](){}|\\+?^$") != std::string::npos;
 }
 
+// Returns the whole names of the embedding and the head.
+std::vector<std::string> table_names(const Model& model) {
+  std::vector<std::string> names;
+  if (const std::string head = tied_head(model); !head.empty()) names.push_back(module_of(head));
+  for (const Param& param : model.params)
+    if (param.role == Role::kTokenEmbedding || param.role == Role::kHead) names.push_back(module_of(param.hf_name));
+  return names;
+}
+
+[[noreturn]] void refuse_table(const std::string& target, const std::string& table) {
+  throw UserError(
+      "lora_target: '{}' names the model's {}, and Fettle has no LoRA for it; leave it out, or set additional_target: "
+      "{} to train it in full",
+      target, table, last_part(table));
+}
+
+bool matches_whole(const Regex& regex, const std::string& name) {
+  bool matches = false;
+  regex.cover(name, [&](size_t, size_t, bool is_match) { matches = matches || is_match; });
+  return matches;
+}
+
 // Returns the modules whose names match the expression in every layer. Throws the errors of lora_modules().
 std::vector<std::string> modules_that_match(const Model& model, const std::string& expression) {
   const Regex regex("\\A(?:" + expression + ")\\z", "lora_target");
+  // An expression such as .* matches these names by chance.
+  for (const std::string& table : table_names(model))
+    if (expression.find(last_part(table)) != std::string::npos && matches_whole(regex, table))
+      refuse_table(expression, table);
   std::vector<std::string> out;
   for (const std::string& linear : model.linears()) {
     std::string first, other;  // the module's name in a layer where it matches, and where it does not
     for (const Param& param : model.linear(linear))
       for (int64_t i = 0; i < param.stored_count(); ++i) {
         const std::string name = module_of(param.stored_name(i));
-        bool matches = false;
-        regex.cover(name, [&](size_t, size_t, bool is_match) { matches = matches || is_match; });
-        (matches ? first : other) = name;
+        (matches_whole(regex, name) ? first : other) = name;
       }
     if (!first.empty() && !other.empty())
       throw UserError(
@@ -89,17 +113,6 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
         expression, model.family->model_type, module_of(weight), fmt::join(model.linears(), ", "));
   }
   return out;
-}
-
-// Returns the whole name of the embedding or head that `target` names; "" when it names neither.
-std::string table_with_name(const Model& model, const std::string& target) {
-  std::vector<std::string> tables{tied_head(model)};
-  for (const Param& param : model.params)
-    if (param.role == Role::kTokenEmbedding || param.role == Role::kHead) tables.push_back(param.hf_name);
-  for (const std::string& table : tables)
-    if (const std::string name = table.empty() ? "" : module_of(table); name == target || name.ends_with("." + target))
-      return name;
-  return "";
 }
 
 }  // namespace
@@ -124,11 +137,8 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
             "lora_target: PEFT cannot load LoRA weights for the layer {} of {}; set lora_target to all, or to some of "
             "{}",
             linear, model.family->model_type, fmt::join(linears, ", "));
-    if (const std::string table = table_with_name(model, target); !table.empty())
-      throw UserError(
-          "lora_target: '{}' is the model's {}, and Fettle has no LoRA for it; leave it out, or set additional_target: "
-          "{} to train it in full",
-          target, table, target);
+    for (const std::string& table : table_names(model))
+      if (table == target || table.ends_with("." + target)) refuse_table(target, table);
     // A list of names may be written for several families, so PEFT ignores names that a model does not have.
     if (!out.empty()) {
       warn("lora_target: '{}' matches no linear layer of {} and is ignored; its layers are {}", target,

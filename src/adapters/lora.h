@@ -52,9 +52,9 @@ struct LoraOptions {
 // `self_attn.q_proj`. Warns about a name that matches nothing, if another name matches. Throws UserError when no name
 // matches, and when a name matches only linear layers in Family::without_lora.
 //
-// A single target is a regular expression if it contains one of *[](){}|\+?^$. It must match the whole name that a
-// linear layer has in Transformers ("model.language_model.layers.0.self_attn.q_proj"). Throws UserError when it matches
-// nothing, a linear layer in Family::without_lora, or a module in only some layers of the model.
+// A single target is a regular expression if it contains one of *[](){}|\+?^$. It must match whole names of linear
+// layers in Transformers ("model.layers.0.self_attn.q_proj"). Throws UserError when it matches nothing, a layer in
+// Family::without_lora, a module in only some layers of the model, or an embedding or head whose name it contains.
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
 
 // Returns which parameters of experts `targets` match, in the order router, gate_up, down. Throws UserError, which

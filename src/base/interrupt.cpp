@@ -3,7 +3,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -17,12 +16,15 @@ namespace fettle {
 namespace {
 
 // Launchers often deliver one signal twice: to the process group and to each process. A signal that comes this soon
-// after the first one of its kind counts as the same signal.
+// after the first one of its kind counts as the same signal, unless both were typed.
 constexpr int64_t kSameSignalMs = 1000;
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 volatile std::sig_atomic_t caught = 0;
 std::array<std::atomic<int64_t>, SIGTERM + 1> first_at = {};  // by signal: when it first came, in ms; 0: it has not
 static_assert(SIGINT <= SIGTERM && SIGHUP <= SIGTERM);
+std::atomic<bool> typed = false;  // Ctrl-C was typed on the terminal
 std::atomic<int> scopes = 0;
 std::atomic<const char*> notice = nullptr;  // the text to print on a signal; null: none
 std::atomic<bool> on_terminal = false;
@@ -48,12 +50,15 @@ void end_at_once(int signal) {
 }
 
 // A signal handler, so it may only call functions that POSIX lists as async-signal-safe.
-void remember(int signal) {
+void remember(int signal, siginfo_t* info, void*) {
   const int error = errno;
   const int64_t now = milliseconds();
   std::atomic<int64_t>& first = first_at[static_cast<size_t>(signal)];
+  // The kernel sends the signal of a key; launchers call kill().
+  const bool by_key = signal == SIGINT && info->si_code == SI_KERNEL;
+  const bool typed_twice = by_key && typed.exchange(true);
   if (first != 0) {
-    if (now - first >= kSameSignalMs) end_at_once(signal);
+    if (typed_twice || now - first >= kSameSignalMs) end_at_once(signal);
     errno = error;
     return;
   }
@@ -73,26 +78,28 @@ void remember(int signal) {
 
 void end_on_signals() {
   if (getpid() != 1) return;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+  for (const int signal : kSignals)
     if (std::signal(signal, end_at_once) == SIG_IGN) std::signal(signal, SIG_IGN);
 }
 
 InterruptScope::InterruptScope() {
   if (++scopes == 1) {  // no outer scope is alive, so an earlier signal is forgotten
     caught = 0;
+    typed = false;
     for (std::atomic<int64_t>& time : first_at) time = 0;
   }
-  interrupt_before_ = std::signal(SIGINT, remember);
-  terminate_before_ = std::signal(SIGTERM, remember);
-  hang_up_before_ = std::signal(SIGHUP, remember);
-  if (hang_up_before_ == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  struct sigaction action {};
+  action.sa_sigaction = remember;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (size_t i = 0; i < before_.size(); ++i) {
+    sigaction(kSignals[i], &action, &before_[i]);
+    if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+  }
 }
 
 InterruptScope::~InterruptScope() {
   --scopes;
-  std::signal(SIGINT, interrupt_before_);
-  std::signal(SIGTERM, terminate_before_);
-  std::signal(SIGHUP, hang_up_before_);
+  for (size_t i = 0; i < before_.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 int InterruptScope::signal() {

@@ -2,6 +2,8 @@
 // checkpoint and stop. Also defines InterruptNotice, which answers the signal at once.
 #pragma once
 
+#include <array>
+#include <csignal>
 #include <string_view>
 
 namespace fettle {
@@ -11,7 +13,8 @@ namespace fettle {
 void end_on_signals();
 
 // While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process,
-// except within a second after the first: it then counts as the same signal, delivered twice. If SIGHUP was ignored
+// except within a second after the first: it then counts as the same signal, delivered twice. If both were typed on the
+// terminal (Ctrl-C), the second one always ends the process. If SIGHUP was ignored
 // before (nohup), it stays ignored. After SIGHUP, and after any signal while there is an InterruptNotice, writes to a
 // closed pipe do not end the process. Scopes may be nested.
 class InterruptScope {
@@ -28,8 +31,7 @@ class InterruptScope {
   static void check(std::string_view doing);
 
  private:
-  using Handler = void (*)(int);
-  Handler interrupt_before_, terminate_before_, hang_up_before_;
+  std::array<struct sigaction, 3> before_ = {};  // of SIGINT, SIGTERM and SIGHUP
 };
 
 // While a notice is alive, a signal that an InterruptScope records also prints the notice's text to stderr, at once.

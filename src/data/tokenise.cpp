@@ -44,6 +44,25 @@ void refuse_large_integers(const Row& row, std::vector<std::string> written, con
   }
 }
 
+using Pieces = std::vector<ChatTemplate::Piece>;
+
+int64_t length_of(const Pieces& pieces) {
+  int64_t length = 0;
+  for (const ChatTemplate::Piece& piece : pieces) length += std::ssize(piece.ids);
+  return length;
+}
+
+// Returns the conversations that remain when its earliest turns are left out: one turn, two turns, and so on. The
+// system message and the last reply are in all of them.
+std::vector<std::vector<Message>> later_parts(const std::vector<Message>& messages) {
+  std::vector<std::vector<Message>> parts;
+  const auto first = std::ranges::find_if(messages, [](const Message& message) { return message.role != "system"; });
+  for (auto at = first; at != messages.end(); ++at)
+    if (at != first && at->role == "user" && (at - 1)->role == "assistant")
+      parts.emplace_back(messages.begin(), first).insert(parts.back().end(), at, messages.end());
+  return parts;
+}
+
 // Returns the first {{name}} in the text, or "".
 std::string placeholder_in(const std::string& text) {
   constexpr size_t kLongest = 40;
@@ -239,8 +258,21 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     throw UserError(
         "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
         "weight, or train with stage: sft");
-  for (const ChatTemplate::Piece& piece :
-       template_for(sample).render(messages, sample.tools_json, sample.variables_json)) {
+  const auto render = [&](const std::vector<Message>& part) {
+    return template_for(sample).render(part, sample.tools_json, sample.variables_json);
+  };
+  Pieces pieces = render(messages);
+  // The trained reply is the last one, so a cut at the end would remove it.
+  const int64_t whole = length_of(pieces);
+  if (spec_.mask_history && preference == Preference::kNone && spec_.overlength == Overlength::kCut &&
+      whole > spec_.cutoff_len) {
+    outcome.truncated_from = whole;
+    const auto parts = later_parts(messages);
+    const auto is_long = [&](const auto& part) { return length_of(render(part)) > spec_.cutoff_len; };
+    const auto fitting = std::ranges::partition_point(parts, is_long);
+    if (!parts.empty()) pieces = render(fitting == parts.end() ? parts.back() : *fitting);
+  }
+  for (const ChatTemplate::Piece& piece : pieces) {
     const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
     std::string role = piece.role;

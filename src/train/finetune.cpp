@@ -112,8 +112,10 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   prepared.output.check();
   if (state.step < length.total_steps) info("{}", early_end_text(run, recorder.record().trainer));
   if (state.disk) info("{}", state.disk->describe());
-  if (run.best.load_at_end && load_best(devices, run, repository, recorder.record().trainer, state) && held_out)
-    recorder.result_evaluation(held_out->run(state));
+  const bool other = run.best.load_at_end && load_best(devices, run, repository, recorder.record().trainer, state);
+  // A run that had already ended does not evaluate, so it has no classification report yet.
+  const bool lacks_report = run.labels() && held_out && !held_out->classes();
+  if (held_out && (other || lacks_report)) recorder.result_evaluation(held_out->run(state));
   retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out, processes); });
   if (!processes.first()) return 0;
   recorder.finish();

@@ -62,6 +62,13 @@ bool same_disk(const fs::path& a, const fs::path& b) {
   return stat(a.c_str(), &first) == 0 && stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev;
 }
 
+// Returns the folders that clear_output deletes when a run replaces an earlier one.
+std::vector<fs::path> replaced_folders(const fs::path& output_dir) {
+  std::vector<fs::path> folders = abandoned_checkpoints(output_dir);
+  for (const CheckpointFolder& old : list_checkpoints(output_dir)) folders.push_back(old.path);
+  return folders;
+}
+
 // Throws UserError if the run reads from a folder that clear_output would delete.
 void require_inputs_stay(const Run& run) {
   std::vector<std::string> inputs = run.adapters();
@@ -70,14 +77,14 @@ void require_inputs_stay(const Run& run) {
     std::error_code ignored;
     return fs::weakly_canonical(path, ignored);
   };
-  for (const CheckpointFolder& old : list_checkpoints(run.output.folder))
+  for (const fs::path& old : replaced_folders(run.output.folder))
     for (const std::string& input : inputs) {
-      const fs::path deleted = real(old.path), read = real(input);
+      const fs::path deleted = real(old), read = real(input);
       if (input.empty() || std::ranges::mismatch(deleted, read).in1 != deleted.end()) continue;
       throw UserError(
           "output_dir: with overwrite_output_dir, this run would delete {}, but it reads {}; choose another output_dir "
           "or move that folder",
-          old.path.string(), input);
+          old.string(), input);
     }
 }
 
@@ -167,7 +174,7 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
   const std::vector<CheckpointFolder> there = list_checkpoints(folder);
   int64_t free = free_bytes(folder);
   if (!resuming)
-    for (const CheckpointFolder& old : there) free += tree_bytes(old.path);  // clear_output deletes them
+    for (const fs::path& old : replaced_folders(folder)) free += tree_bytes(old);
   // Later checkpoints do not count, because clear_output sets them aside.
   const auto counts = [&](const CheckpointFolder& one) { return resuming && one.step <= done; };
   const int64_t present = std::ranges::count_if(there, counts);
@@ -199,12 +206,19 @@ void require_offload_dir(const Run& run, const Devices& devices, int processes_o
 
 void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
   const fs::path folder = run.output.folder;
-  if (resumed_step)
-    for (const fs::path& aside : set_aside_after(folder, *resumed_step))
+  if (resumed_step) {
+    const std::vector<fs::path> aside = set_aside_after(folder, *resumed_step);
+    for (const fs::path& one : aside)
       warn("this run goes back to step {}, so a later checkpoint is now called {}; delete it if you do not need it",
-           *resumed_step, aside.string());
+           *resumed_step, one.string());
+    if (!aside.empty() && run.output.resume_from != "true")
+      warn(
+          "to start this run again, set resume_from_checkpoint: true; with {}, it goes back each time and keeps more "
+          "checkpoints",
+          run.output.resume_from);
+  }
   if (resumed_step || !run.output.overwrite) return;
-  for (const CheckpointFolder& old : list_checkpoints(folder)) remove_folder(old.path);
+  for (const fs::path& old : replaced_folders(folder)) remove_folder(old);
   std::error_code ignored;
   for (const char* name : {kProgressLog, kReportFile}) fs::remove(folder / name, ignored);
   fs::remove_all(folder / "profile" / "plugins" / "profile", ignored);

@@ -33,9 +33,8 @@ bool chooses_other_weights(const Run& run) {
     const nlohmann::json recipe = last.value("recipe", nlohmann::json::object());
     const nlohmann::json own = nlohmann::json::parse(run.output.changed_keys);
     if (recipe.value("load_best_model_at_end", false) != run.best.load_at_end) return true;
-    if (!run.best.load_at_end) return false;
     for (const char* key : {"metric_for_best_model", "greater_is_better"})
-      if (recipe.value(key, nlohmann::json()) != own.value(key, nlohmann::json())) return true;
+      if (run.best.load_at_end && recipe.value(key, nlohmann::json()) != own.value(key, nlohmann::json())) return true;
     return last.value("state", "") != "finished";
   } catch (const std::exception&) {
     return false;  // the file only describes a run; it may be missing
@@ -82,6 +81,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
 
   // The recipe, the devices and the folder.
   Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
+  warn_of_stored_tables(asked);
   require_room(asked, devices, processes);
   require_same_base(processes, asked, repository);
   OutputFolder output = check_output(asked, processes);

@@ -30,6 +30,14 @@ bool is_there(const fs::path& file) {
   return fs::is_regular_file(file, ignored);
 }
 
+// Returns trainer_state.json without the fields of the best evaluation, which depend on the keys of the last start.
+nlohmann::json log_without_best(const fs::path& file) {
+  nlohmann::json state = nlohmann::json::parse(read_file(file), nullptr, false);
+  if (state.is_object())
+    for (const char* field : {"best_global_step", "best_metric", "best_model_checkpoint"}) state.erase(field);
+  return state;  // broken JSON equals nothing
+}
+
 // Returns base_model_name_or_path of the adapter in `folder`; "" when there is no adapter or no such field.
 std::string base_of_adapter(const fs::path& folder) {
   if (!is_there(folder / "adapter_config.json")) return "";
@@ -55,7 +63,7 @@ bool holds_base(const fs::path& folder, const Run& run) {
 bool has_result(const fs::path& output_dir, const fs::path& checkpoint) {
   const fs::path found = output_dir / "trainer_state.json", wanted = checkpoint / "trainer_state.json";
   return is_there(output_dir / kResultMark) && is_there(found) && is_there(wanted) &&
-         read_file(found) == read_file(wanted);
+         log_without_best(found) == log_without_best(wanted);
 }
 
 std::vector<std::string> earlier_result(const Run& run) {

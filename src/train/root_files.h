@@ -21,7 +21,7 @@ namespace fettle {
 inline const char* const kResultMark = "all_results.json";
 
 // Returns whether output_dir has the result of the run that ended with this checkpoint: kResultMark exists, and the
-// file trainer_state.json is the same in both folders.
+// file trainer_state.json is the same in both folders, except for the best evaluation.
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,

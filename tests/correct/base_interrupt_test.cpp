@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,8 +7,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "base/interrupt.h"
@@ -60,6 +63,41 @@ TEST(Interrupt, ASignalThatIsDeliveredTwiceCountsOnce) {
         std::raise(SIGTERM);
       },
       testing::KilledBySignal(SIGTERM), "^stopping\n$");
+}
+
+// Reads from `terminal` until `text` has come. Returns whether it came.
+bool comes(int terminal, const std::string& text) {
+  std::string all;
+  char part[64];
+  for (ssize_t got = 0; all.find(text) == all.npos; all.append(part, static_cast<size_t>(got)))
+    if ((got = read(terminal, part, sizeof part)) <= 0) return false;
+  return true;
+}
+
+// Launchers do not type.
+TEST(Interrupt, ASecondCtrlCOfAPersonEndsTheProcessAtOnce) {
+  int terminal = -1;
+  const pid_t process = forkpty(&terminal, nullptr, nullptr, nullptr);
+  ASSERT_GE(process, 0);
+  if (process == 0) {
+    const InterruptScope scope;
+    char read_first = 0;
+    for (const char* text : {"<begun>", "<typed once>", "<typed twice>"})
+      if (write(STDOUT_FILENO, text, std::strlen(text)) < 0 || read(STDIN_FILENO, &read_first, 1) < 0 ||
+          read_first != '\n')
+        break;
+    _exit(InterruptScope::signal() == SIGINT ? 0 : 1);
+  }
+  // Ctrl-C and the end of a line, in one piece: the process gets the signal before it reads the line.
+  const std::string keys = "\x03\n";
+  EXPECT_TRUE(comes(terminal, "<begun>"));
+  EXPECT_EQ(write(terminal, keys.data(), keys.size()), std::ssize(keys));
+  EXPECT_TRUE(comes(terminal, "<typed once>"));
+  EXPECT_EQ(write(terminal, keys.data(), keys.size()), std::ssize(keys));
+  int status = 0;
+  waitpid(process, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+  close(terminal);
 }
 
 TEST(Interrupt, ASignalOfAnotherKindIsRecordedToo) {

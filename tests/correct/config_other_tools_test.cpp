@@ -223,6 +223,19 @@ TEST_F(RecipeShape, AxolotlsSpecialTokensAreAdded) {
 
 const std::string kAxolotlRun = "base_model: m\nmicro_batch_size: 1\nlearning_rate: 1e-4\n";
 
+TEST_F(RecipeShape, AxolotlsDataFilesMayBeAList) {
+  const auto set = [&](const std::string& path, const std::string& files) {
+    return read(kAxolotlRun + "datasets:\n- path: " + path + "\n  type: completion\n  data_files: " + files + "\n")
+        .dataset[0];
+  };
+  EXPECT_EQ(set("maker/rows", "[b.json, a.json]"),
+            R"({"hf_hub_url":"maker/rows","file":["b.json","a.json"],"formatting":"text"})");
+  EXPECT_EQ(set("maker/rows", "[b.json]"), R"({"hf_hub_url":"maker/rows","file":"b.json","formatting":"text"})");
+  EXPECT_EQ(set("json", "[b.json, a.json]"), R"({"file_name":["b.json","a.json"],"formatting":"text"})");
+  EXPECT_THROW(set("json", "[[b.json]]"), UserError);
+  EXPECT_THROW(set("json", "[]"), UserError);
+}
+
 TEST_F(RecipeShape, ShortNamesOfOtherToolsAreOnTheHub) {
   const std::string entry = R"({"hf_hub_url":"imdb"})";
   EXPECT_EQ(read(kAxolotlRun + "datasets:\n- path: imdb\n  type: chat_template\n").dataset[0], entry);

@@ -326,6 +326,29 @@ TEST_F(Data, TrainsTheTurnsThatTheRecipeSelects) {
   EXPECT_EQ(rows("a.jsonl", kTwoTurns), (Rows{"S:qa</s>r[[b</s>]]"}));
 }
 
+// The trained reply is at the end, so the cut takes the beginning, in whole turns.
+TEST_F(Data, ALongRowKeepsItsLastReplyIfOnlyThisIsTrained) {
+  nlohmann::json turns = nlohmann::json::array();
+  for (const char* turn : {"qa", "rb", "sc"}) {
+    turns.push_back({{"role", "user"}, {"content", std::string(1, turn[0])}});
+    turns.push_back({{"role", "assistant"}, {"content", std::string(1, turn[1])}});
+  }
+  const std::string row = nlohmann::json{{"messages", turns}}.dump();
+  spec.mask_history = true;
+  spec.cutoff_len = 9;
+  EXPECT_EQ(rows("a.jsonl", row), (Rows{"qa</s>rb</s>s[[c</s>]]"}));
+  for (const int64_t cutoff : {8, 6}) {
+    spec.cutoff_len = cutoff;
+    EXPECT_EQ(rows("a.jsonl", row), (Rows{"rb</s>s[[c</s>]]"})) << cutoff;
+    EXPECT_EQ(load().report.truncated, 1) << cutoff;
+  }
+  spec.cutoff_len = 2;
+  EXPECT_EQ(rows("a.jsonl", row), (Rows{"s[[c]]"})) << "the last turn alone is cut at its end";
+  spec.default_system = "S:";
+  spec.cutoff_len = 5;
+  EXPECT_EQ(rows("a.jsonl", row), (Rows{"S:s[[c</s>]]"}));
+}
+
 TEST_F(Data, AnEmptySystemMessageCountsAsNone) {
   const std::string
       with =

@@ -82,6 +82,9 @@ TEST_F(HubRows, AnEntryNamesFiles) {
   EXPECT_THAT(named("more/*.jsonl"), ElementsAre("more/one.jsonl", "more/two.jsonl"));
   EXPECT_THAT(named("**/one.jsonl"), ElementsAre("more/deep/one.jsonl", "more/one.jsonl"));
   EXPECT_THAT(named("./one.jsonl", R"(, "folder": "more")"), ElementsAre("more/one.jsonl"));
+  const DataSource several =
+      find("mine", R"({"mine": {"hf_hub_url": "org/rows", "file": ["train.jsonl", "more/one.jsonl"]}})");
+  EXPECT_THAT(names(several), ElementsAre("train.jsonl", "more/one.jsonl")) << "in the order of the list";
   EXPECT_THAT(user_error([&] { named("none.jsonl"); }), HasSubstr("org/rows has no file none.jsonl"));
 }
 

@@ -159,6 +159,26 @@ TEST_F(HubFolder, PatternsAreLookedForInTheFolderOfDataSets) {
   EXPECT_EQ(found("mine"), (Names{"part-1.jsonl", "part-2.jsonl"}));
 }
 
+TEST_F(HubFolder, AnEntryMayListFiles) {
+  files({"b.jsonl", "a.jsonl", "hub/d.jsonl", "hub/c.jsonl", "hub/e.jsonl"});
+  const fs::path& at = folder.path();
+  EXPECT_EQ(find_source(R"({"file_name": ["b.jsonl", "a.jsonl"]})", at).files,
+            (std::vector<fs::path>{at / "b.jsonl", at / "a.jsonl"}));
+  EXPECT_EQ(find_source(R"({"hf_hub_url": "hub", "file": ["d.jsonl", "c.jsonl"]})", at).files,
+            (std::vector<fs::path>{at / "hub/d.jsonl", at / "hub/c.jsonl"}));
+  EXPECT_THROW(find_source(R"({"file_name": ["a.jsonl", 1]})", at), UserError);
+  EXPECT_THROW(find_source(R"({"file_name": ["a.jsonl", "none.jsonl"]})", at), UserError);
+}
+
+// Tables such as that of eval name their rows so.
+TEST(SetTitle, NamesThePartOfADataSet) {
+  EXPECT_EQ(set_title("rows.jsonl"), "rows.jsonl");
+  EXPECT_EQ(set_title(R"({"hf_hub_url": "org/rows", "split": "train"})"), "org/rows");
+  EXPECT_EQ(set_title(R"({"hf_hub_url": "org/rows", "folder": "de"})"), "org/rows (de)");
+  EXPECT_EQ(set_title(R"({"hf_hub_url": "org/rows", "subset": "en", "split": "test"})"), "org/rows (en, test)");
+  EXPECT_EQ(set_title(R"({"file_name": ["a.jsonl", "b.jsonl"]})"), "a.jsonl, b.jsonl");
+}
+
 TEST_F(HubFolder, DatasetInfoNamesSplitAndSubset) {
   files({"hub/en/train.jsonl", "hub/en/test.jsonl"});
   folder.write("dataset_info.json", R"({"mine": {"hf_hub_url": "hub", "subset": "en", "split": "test"}})");

@@ -181,9 +181,28 @@ TEST_F(BestCheckpoint, BecomesTheResultOfARunThatHasEnded) {
   const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true", "resume_from_checkpoint=true"}));
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(weights(), weights(name));
+  const Outcome again = run_fettle(folder_, words({"load_best_model_at_end=true", "resume_from_checkpoint=true"}));
+  EXPECT_THAT(again.err, HasSubstr("so there is nothing to do"));
   const Outcome back = run_fettle(folder_, words({"resume_from_checkpoint=true"}));
   ASSERT_EQ(back.code, 0) << back.err;
   EXPECT_EQ(weights(), weights("checkpoint-12"));
+}
+
+// The best evaluation is the last one, so neither start loads other weights or evaluates a step.
+TEST_F(BestCheckpoint, OfAClassifierThatHasEndedHasAReport) {
+  write_text(folder_ / "rows.csv", "text,label\nred one,red\nblue two,blue\nred three,red\nblue four,blue\n");
+  const std::string rows = (folder_ / "rows.csv").string();
+  const std::vector<std::string> keys{"stage=cls", "dataset=" + rows, "eval_dataset=" + rows, "max_steps=4"};
+  ASSERT_EQ(run_fettle(folder_, words(keys)).code, 0);
+  ASSERT_EQ(best_step(), 4);
+  const std::string report = read_text(folder_ / "out/classification_report.json");
+  for (const char* best : {"load_best_model_at_end=true", "load_best_model_at_end=false"}) {
+    const Outcome run = run_fettle(folder_, words(with(keys, {"resume_from_checkpoint=true", best})));
+    ASSERT_EQ(run.code, 0) << run.err;
+    ASSERT_THAT(run.err, testing::Not(HasSubstr("nothing to do"))) << best;
+    EXPECT_EQ(read_text(folder_ / "out/classification_report.json"), report) << best;
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "out/confusion.svg")) << best;
+  }
 }
 
 TEST_F(BestCheckpoint, IsTheOnlyOneThatIsSaved) {

@@ -113,7 +113,8 @@ TEST_F(Damaged, GoingBackLeavesTheLaterOnesBehind) {
   const auto back = with(words(out()), {"learning_rate=0.01", "save_total_limit=2", "max_steps=4"});
   const Outcome gone_back = run_fettle(folder_, with(back, {"resume_from_checkpoint=" + in(2, "").string()}));
   ASSERT_EQ(gone_back.code, 0) << gone_back.err;
-  EXPECT_THAT(gone_back.err, HasSubstr("this run goes back to step 2, so a later checkpoint is now called"));
+  EXPECT_THAT(gone_back.err, AllOf(HasSubstr("this run goes back to step 2, so a later checkpoint is now called"),
+                                   HasSubstr("to start this run again, set resume_from_checkpoint: true")));
   for (const char* file : {"checkpoint-4.abandoned", "checkpoint-6.abandoned"})
     EXPECT_EQ(read_text(out() / file / "state/shards-00001.bin"),
               read_text(*whole_ / "out" / fs::path(file).stem() / "state/shards-00001.bin"));
@@ -126,6 +127,22 @@ TEST_F(Damaged, GoingBackLeavesTheLaterOnesBehind) {
   EXPECT_NE(logged_losses(out())[4], logged_losses(*whole_ / "out")[4]) << "the second course goes on";
   EXPECT_FALSE(fs::exists(in(2, "")));
   EXPECT_TRUE(fs::exists(in(4, "state")) && fs::exists(in(6, "state")));
+}
+
+TEST_F(Damaged, OverwritingDeletesTheOnesLeftBehind) {
+  fs::rename(out() / "checkpoint-4", out() / "checkpoint-4.abandoned");
+  fs::rename(out() / "checkpoint-6", out() / "checkpoint-4.abandoned-2");
+  fs::create_directory(out() / "checkpoint-4.abandoned-mine");
+  const auto keys = with(words(out()), {"overwrite_output_dir=true", "save_strategy=no", "max_steps=2"});
+  const Outcome read =
+      run_fettle(folder_, with(keys, {"adapter_name_or_path=" + out().string() + "/checkpoint-4.abandoned"}));
+  EXPECT_EQ(read.code, 2);
+  EXPECT_THAT(read.err, HasSubstr("would delete " + out().string() + "/checkpoint-4.abandoned"));
+  const Outcome run = run_fettle(folder_, keys);
+  ASSERT_EQ(run.code, 0) << run.err;
+  for (const char* name : {"checkpoint-4.abandoned", "checkpoint-4.abandoned-2"})
+    EXPECT_FALSE(fs::exists(out() / name)) << name;
+  EXPECT_TRUE(fs::exists(out() / "checkpoint-4.abandoned-mine"));
 }
 
 // Killed processes leave working folders, folders that were being deleted, and folders that were being replaced.

@@ -9,6 +9,7 @@
 namespace fettle {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
 using testing::Not;
@@ -349,6 +350,28 @@ TEST(Train, ANewAdapterOnAMergedOneNamesItsBase) {
       folder, with(train_words(folder / "second"), {"adapter_name_or_path=" + first, "create_new_adapter=true"}));
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(second.err, HasSubstr("set adapter_name_or_path: " + first + ", " + (folder / "second").string()));
+}
+
+// PEFT writes such adapters when tokens were added, and would keep the tables as they are.
+TEST(Train, TablesThatAnAdapterOnlyStoresAreNamed) {
+  const TempFolder folder;
+  const std::string first = (folder / "first").string(), said = "which its modules_to_save do not name";
+  ASSERT_EQ(
+      run_fettle(folder, with(train_words(first), {"additional_target=embed_tokens,lm_head", "max_steps=1"})).code, 0);
+  const auto next = [&](const std::vector<std::string>& more) {
+    const Outcome run = run_fettle(
+        folder, with(train_words(folder / "next"),
+                     with({"adapter_name_or_path=" + first, "overwrite_output_dir=true", "max_steps=1"}, more)));
+    EXPECT_EQ(run.code, 0) << run.err;
+    return run.err;
+  };
+  EXPECT_THAT(next({}), Not(HasSubstr(said)));
+  nlohmann::json config = nlohmann::json::parse(read_text(folder / "first/adapter_config.json"));
+  config["modules_to_save"] = nullptr;
+  write_text(folder / "first/adapter_config.json", config.dump());
+  EXPECT_THAT(next({}), AllOf(HasSubstr(first + " stores model.embed_tokens.weight and lm_head.weight, " + said),
+                              HasSubstr("parameters in full; to keep them, set create_new_adapter: true")));
+  EXPECT_THAT(next({"create_new_adapter=true"}), Not(HasSubstr(said)));
 }
 
 TEST(Train, KeysWithoutEffectAreNamed) {

@@ -54,7 +54,7 @@ TEST(Lora, TablesAreNotLeftOutOfAList) {
                     lora_modules(model, {"q_proj", table});
                   }),
                   testing::AllOf(testing::HasSubstr("Fettle has no LoRA for it"),
-                                 testing::HasSubstr("additional_target: " + std::string(table))));
+                                 testing::HasSubstr("additional_target: " + last_part(table))));
   }
 }
 
@@ -70,6 +70,11 @@ TEST(Lora, AnExpressionMatchesTheWholeNameOfAllLayers) {
               testing::AllOf(testing::HasSubstr("matches transformer.h.1.mlp.c_fc, but not transformer.h.0.mlp.c_fc"),
                              testing::HasSubstr("layers_to_transform")));
   EXPECT_THAT(user_error([&] { lora_modules(model, {"(c_fc"}); }), testing::HasSubstr("lora_target"));
+  // An expression that is about the embedding or head must not ignore it; .* matches it by chance.
+  for (const char* table : {"lm_head", "wte"})
+    EXPECT_THAT(user_error([&] { lora_modules(model, {".*(c_fc|" + std::string(table) + ")"}); }),
+                testing::HasSubstr("Fettle has no LoRA for it"));
+  EXPECT_EQ(lora_modules(model, {"^(?!.*lm_head).*"}), lora_modules(model, {".*"}));
 }
 
 }  // namespace

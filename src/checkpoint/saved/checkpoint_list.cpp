@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kFolderPrefix = "checkpoint-";
+constexpr std::string_view kAside = ".abandoned";
 
 std::optional<int64_t> step_of(const fs::path& folder) {
   const std::string name = folder.filename().string();
@@ -114,13 +115,26 @@ std::vector<fs::path> set_aside_after(const fs::path& output_dir, int64_t step) 
   std::vector<fs::path> aside;
   for (const CheckpointFolder& one : list_checkpoints(output_dir)) {
     if (one.step <= step) continue;
-    fs::path name = one.path.string() + ".abandoned";
-    for (int number = 2; fs::exists(name); ++number) name = fmt::format("{}.abandoned-{}", one.path.string(), number);
+    fs::path name = fmt::format("{}{}", one.path.string(), kAside);
+    for (int number = 2; fs::exists(name); ++number) name = fmt::format("{}{}-{}", one.path.string(), kAside, number);
     if (rename(one.path.c_str(), name.c_str()) != 0) throw_file_error("rename", one.path, errno);
     aside.push_back(name);
   }
   if (!aside.empty()) sync_path(output_dir);
   return aside;
+}
+
+std::vector<fs::path> abandoned_checkpoints(const fs::path& output_dir) {
+  std::vector<fs::path> found;
+  std::error_code code;
+  for (fs::directory_iterator it(output_dir, code), end; !code && it != end; it.increment(code)) {
+    const std::string ending = it->path().extension().string();  // of "checkpoint-4.abandoned-2": ".abandoned-2"
+    const bool named = ending == kAside || (ending.starts_with(kAside) && ending[kAside.size()] == '-' &&
+                                            ending.find_first_not_of("0123456789", kAside.size() + 1) == ending.npos);
+    std::error_code ignored;
+    if (named && step_of(it->path().stem()) && it->is_directory(ignored)) found.push_back(it->path());
+  }
+  return found;
 }
 
 }  // namespace fettle

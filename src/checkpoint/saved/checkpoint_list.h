@@ -36,5 +36,7 @@ std::vector<std::filesystem::path> delete_old_checkpoints(const std::filesystem:
 // checkpoint-N.abandoned, or checkpoint-N.abandoned-2 if that exists, and so on. Returns the new paths. Throws
 // UserError when a folder cannot be renamed.
 std::vector<std::filesystem::path> set_aside_after(const std::filesystem::path& output_dir, int64_t step);
+// Returns the folders that set_aside_after() renamed, in any order.
+std::vector<std::filesystem::path> abandoned_checkpoints(const std::filesystem::path& output_dir);
 
 }  // namespace fettle

@@ -126,15 +126,20 @@ class Set {
     if (!revision.empty() && !loader && !std::filesystem::exists(path, unknown)) path += "@" + revision;
     entry_ = {{"hf_hub_url", path}};
     if (const YAML::Node files = set_["data_files"]; files.IsDefined() && !files.IsNull()) {
-      const YAML::Node one = files.IsSequence() && files.size() == 1 ? files[0] : files;
-      if (!one.IsScalar())
-        throw UserError("{}: data_files with several files is not available; list each file as a data set of its own",
-                        where(files));
-      if (loader) {
-        entry_ = {{"file_name", one.Scalar()}};
-      } else {
-        entry_["file"] = one.Scalar();
-      }
+      ordered_json names = ordered_json::array();
+      const auto take = [&](const YAML::Node& file) {
+        if (!file.IsScalar())
+          throw UserError("{}: data_files: found {}, wanted a path or a list of paths", where(files),
+                          describe_node(file));
+        names.push_back(file.Scalar());
+      };
+      if (files.IsSequence())
+        for (const auto& file : files) take(file);
+      else
+        take(files);
+      if (names.empty()) throw UserError("{}: data_files is empty; name a file, or remove the key", where(files));
+      if (loader) entry_ = ordered_json::object();
+      entry_[loader ? "file_name" : "file"] = names.size() == 1 ? names[0] : names;
     }
     if (!text(set_, "split").empty()) entry_["split"] = text(set_, "split");
     if (!text(set_, "name").empty()) entry_["subset"] = text(set_, "name");
@@ -367,8 +372,9 @@ std::string AxolotlSets::entry(const YAML::Node& node) {
     templates_.emplace_back(named ? name.Scalar() : set.named_template(),
                             fmt::format("{}:{}", file_, (named ? name : node).Mark().line + 1));
   }
-  const std::string place = entry.begin().value().get<std::string>();
-  return entry.size() == 1 && !is_short_hub_name(place) ? place : entry.dump();
+  const ordered_json& place = entry.begin().value();
+  const bool bare = entry.size() == 1 && place.is_string() && !is_short_hub_name(place.get<std::string>());
+  return bare ? place.get<std::string>() : entry.dump();
 }
 
 }  // namespace fettle

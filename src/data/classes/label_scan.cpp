@@ -61,8 +61,8 @@ class Scanning {
   LabelScan& scan() { return scan_; }
 
  private:
-  // Set, file and line of a row. data_files sorts the files of a set by name, so an earlier row has a smaller
-  // Place.
+  // Set, file and line of a row. The files of a set are sorted by name, unless an entry lists them, so an earlier row
+  // has a smaller Place.
   using Place = std::tuple<int, std::string, int64_t>;
 
   void go_to(const std::string& where, int64_t line) {

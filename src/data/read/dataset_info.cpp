@@ -96,6 +96,20 @@ std::string text_of(const std::string& where, const ordered_json& entry, const c
   return entry[key].get<std::string>();
 }
 
+// Reads a key whose value is one text or a list of texts.
+std::vector<std::string> texts_of(const std::string& where, const ordered_json& entry, const char* key) {
+  if (!entry.contains(key) || !entry[key].is_array()) {
+    const std::string one = text_of(where, entry, key);
+    return one.empty() ? std::vector<std::string>() : std::vector{one};
+  }
+  std::vector<std::string> out;
+  for (const auto& item : entry[key]) {
+    if (!item.is_string()) throw UserError("{}.{}: found {}, wanted strings", where, key, entry[key].dump());
+    out.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
 bool flag_of(const std::string& where, const ordered_json& entry, const char* key) {
   if (!entry.contains(key)) return false;
   if (!entry[key].is_boolean()) throw UserError("{}.{}: found {}, wanted true or false", where, key, entry[key].dump());
@@ -136,6 +150,29 @@ std::optional<fs::path> location(const std::string& where, const ordered_json& e
   }
   if (!named) throw UserError("{}: file_name is missing; set it to the file or folder of the rows", where);
   return std::nullopt;
+}
+
+// Returns the entry's files on this machine; nullopt when they are only on a hub.
+std::optional<std::vector<fs::path>> local_files(const std::string& where, const ordered_json& entry,
+                                                 const HubPart& part, const fs::path& dataset_dir) {
+  std::vector<std::string> names = texts_of(where, entry, "file_name");
+  if (names.empty()) names.emplace_back();  // the entry names a hub
+  std::vector<fs::path> files;
+  for (const std::string& name : names) {
+    ordered_json one = entry;
+    one["file_name"] = name;
+    const std::optional<fs::path> path = location(where, one, dataset_dir);
+    if (!path) return std::nullopt;
+    try {
+      const auto take = [&](const std::vector<fs::path>& more) { files.insert(files.end(), more.begin(), more.end()); };
+      for (const std::string& file : part.files) take(data_files(*path / file));
+      if (part.files.empty())
+        take(fs::is_directory(*path) ? split_files(*path, part.subset, part.split) : data_files(*path));
+    } catch (const UserError& error) {
+      throw UserError("{}: {}", where, error.what());
+    }
+  }
+  return files;
 }
 
 // Fetches the files of an entry that is on a hub, and returns their paths. As in LLaMA-Factory, ms_hub_url is used when
@@ -222,20 +259,9 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
       throw UserError("{}.columns.{}: only text can be trained; remove the key", where, kind);
   const std::string split = cut_slice(where, text_of(where, entry, "split"), source);
   const HubPart part{text_of(where, entry, "subset"), split, text_of(where, entry, "folder"),
-                     text_of(where, entry, "file")};
-  const std::optional<fs::path> path = location(where, entry, dir);
-  if (!path) {
-    source.files = fetch_entry(where, entry, part, hub);
-    return source;
-  }
-  try {
-    if (!part.file.empty())
-      source.files = data_files(*path / part.file);
-    else
-      source.files = fs::is_directory(*path) ? split_files(*path, part.subset, part.split) : data_files(*path);
-  } catch (const UserError& error) {
-    throw UserError("{}: {}", where, error.what());
-  }
+                     texts_of(where, entry, "file")};
+  const auto local = local_files(where, entry, part, dir);
+  source.files = local ? *local : fetch_entry(where, entry, part, hub);
   return source;
 }
 
@@ -253,8 +279,9 @@ fs::path remote_folder(const std::string& repo_name, const std::string& name, co
   std::ifstream file(snapshot.folder() / info);
   const ordered_json all = parse_json_or_discard<ordered_json>(std::string{std::istreambuf_iterator<char>(file), {}});
   const bool named = all.is_object() && all.contains(name) && all[name].is_object();
-  const std::string rows = named ? text_of(info, all[name], "file_name") : "";
-  if (snapshot.has(rows)) snapshot.fetch({rows});
+  if (named)
+    for (const std::string& rows : texts_of(info, all[name], "file_name"))
+      if (snapshot.has(rows)) snapshot.fetch({rows});
   return snapshot.folder();
 }
 
@@ -273,8 +300,25 @@ std::string DataSource::tag(const std::string& what, const std::string& otherwis
 std::string set_title(const std::string& name) {
   if (!name.starts_with("{")) return name;
   const ordered_json entry = parse_json_or_discard<ordered_json>(name);
-  for (const char* key : {"file_name", "hf_hub_url", "ms_hub_url"})
-    if (entry.is_object() && entry.contains(key) && entry[key].is_string()) return entry[key].get<std::string>();
+  if (!entry.is_object()) return "an entry";
+  // Wrong values are reported when the entry is read.
+  const auto said = [&](const char* key) {
+    std::vector<std::string> texts;
+    if (!entry.contains(key)) return texts;
+    for (const auto& text : entry[key].is_array() ? entry[key] : ordered_json::array({entry[key]}))
+      if (text.is_string()) texts.push_back(text.get<std::string>());
+    return texts;
+  };
+  for (const char* key : {"file_name", "hf_hub_url", "ms_hub_url"}) {
+    const std::vector<std::string> names = said(key);
+    if (names.empty()) continue;
+    std::vector<std::string> parts;  // two entries may be parts of one data set
+    for (const char* part : {"subset", "folder", "file", "split"})
+      for (const std::string& text : said(part))
+        if (text != "train") parts.push_back(text);
+    return fmt::format("{}{}", fmt::join(names, ", "),
+                       parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", ")));
+  }
   return "an entry";
 }
 

@@ -38,7 +38,7 @@ struct DataSource {
   std::string tag(const std::string& what, const std::string& otherwise) const;
 };
 
-// Return how messages call an item of the recipe's `dataset`: its name, or the file that an entry in JSON names.
+// Return how messages and tables call an item of the recipe's `dataset`: its name; of JSON: "ORG/NAME (subset, split)".
 std::string set_title(const std::string& name);
 std::vector<std::string> set_titles(const std::vector<std::string>& names);
 

@@ -123,10 +123,14 @@ std::optional<Snapshot> converted(const HubSettings& settings, RepoName repo) {
 std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& repo, const HubPart& part) {
   const Snapshot snapshot = Snapshot::open(settings, repo);
   const std::string prefix = prefix_of(part.folder);
-  if (!part.file.empty()) {
-    const std::vector<std::string> named = files_named(snapshot, prefix, part.file);
-    if (named.empty()) throw UserError("{} has no file {}{}", repo.id, prefix, part.file);
-    return fetched(snapshot, named, prefix);
+  if (!part.files.empty()) {
+    std::vector<std::string> all;
+    for (const std::string& file : part.files) {
+      const std::vector<std::string> named = files_named(snapshot, prefix, file);
+      if (named.empty()) throw UserError("{} has no file {}{}", repo.id, prefix, file);
+      all.insert(all.end(), named.begin(), named.end());
+    }
+    return fetched(snapshot, all, prefix);
   }
   const std::vector<std::string> files = data_files_of(snapshot, prefix);
   const bool script = snapshot.has(script_of(repo));

@@ -15,11 +15,12 @@ struct HubPart {
   std::string subset;  // empty: the default subset, or the only one
   std::string split;   // empty: train, or the only split
   std::string folder;  // folder of the files in the repository; empty: all folders
-  std::string file;    // path or pattern (see matches_path) of the files within `folder`; empty: those of the split
+  // Paths or patterns (see matches_path) of the files within `folder`; empty: the files of the split.
+  std::vector<std::string> files = {};
 };
 
 // Fetches only the files that choose_split (hub_folder.h) finds in the repository's listing, and returns their paths.
-// If part.file is set, it alone decides which files these are.
+// If part.files is set, it alone decides which files these are, and their order.
 // Fetches files of the branch refs/convert/parquet instead when this branch exists, and either a Python script makes
 // the data set or the listing has no data file. (Only Hugging Face has this branch; it is not used for a `repo` with a
 // revision.) In this branch, the hub keeps rows as SUBSET/SPLIT/NNNN.parquet. Throws UserError like Snapshot and
