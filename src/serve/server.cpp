@@ -253,20 +253,13 @@ class CompletionServer {
     return reply_form_of(session_.template_source(tools), tools);
   }
 
-  // Returns the text of a prompt's last tokens.
-  std::string end_of(const std::vector<int32_t>& prompt) const {
-    constexpr size_t kTokens = 16;
-    return session_.tokenizer().decode(std::span(prompt).last(std::min(prompt.size(), kTokens)), false);
-  }
-
   // Returns a job for each reply of the request.
   std::vector<ReplyJob> jobs_of(CompletionRequest& request, const ServedModel& model, const ReplyForm& form) {
     ReplyJob job{.options = session_.options(0),
                  .stop = request.stop,
                  .top_logprobs = request.top_logprobs,
                  .adapter = model.adapter};
-    for (const std::string_view mark : form.marks())
-      if (const auto id = session_.tokenizer().token_id(mark)) job.options.shown_ids.push_back(*id);
+    job.options.shown_ids = mark_ids(form, session_.tokenizer());
     const char* field = request.chat ? "messages" : "prompt";
     if (request.chat && !session_.has_template())
       throw RequestError(400, "the model has no chat template; use /v1/completions, or start with template=NAME");
@@ -301,7 +294,7 @@ class CompletionServer {
       const ServedModel& model = model_of(asked.model);
       const ReplyForm form = form_of(asked);
       std::vector<ReplyJob> jobs = jobs_of(asked, model, form);
-      const std::string prompt_end = end_of(jobs.front().prompt);
+      const std::string prompt_end = text_at_end(session_.tokenizer(), jobs.front().prompt);
       std::vector<DeliveredReply> replies(jobs.size());
       for (DeliveredReply& one : replies)
         if (!form.plain()) one.reader = make_reply_reader(form, asked.tools_json, prompt_end);
