@@ -119,11 +119,12 @@ ordered_json Control::query_end(const ordered_json& asked) {
   return {{"ended", jobs_.end(number_of(asked))}};
 }
 
-void Control::launch(RunList& runs, const std::string& name, const std::vector<std::string>& arguments) {
+void Control::launch(RunList& runs, const std::string& name, const std::vector<std::string>& arguments,
+                     const std::string& folder) {
   const std::string path = name == "." ? "" : name;
   const int output = runs.files().append(run_path(path, kTrainOutput));
   if (output < 0) throw UserError("cannot write {} of the run {}: {}", kTrainOutput, name, std::strerror(errno));
-  const pid_t process = jobs_.detach(arguments, output);
+  const pid_t process = jobs_.detach(arguments, output, folder);
   {
     const std::lock_guard lock(mutex_);
     started_[name] = process;
@@ -165,7 +166,8 @@ ordered_json Control::resume(RunList& runs, const ordered_json& asked) {
   words.push_back("resume_from_checkpoint=true");
   recipe_yaml(words, "");
   words.insert(words.begin(), "train");
-  launch(runs, name, words);
+  const auto folder = run.find("working_dir");  // relative paths of the recipe are relative to it
+  launch(runs, name, words, folder != run.end() && folder->is_string() ? folder->get<std::string>() : "");
   return {{"name", name}};
 }
 

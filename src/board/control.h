@@ -37,7 +37,8 @@ class Control {
   nlohmann::ordered_json stop(RunList& runs, const nlohmann::ordered_json& asked);
 
  private:
-  void launch(RunList& runs, const std::string& name, const std::vector<std::string>& arguments);
+  void launch(RunList& runs, const std::string& name, const std::vector<std::string>& arguments,
+              const std::string& folder = "");
 
   Jobs& jobs_;
   mutable std::mutex mutex_;

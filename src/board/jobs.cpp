@@ -47,7 +47,7 @@ Jobs::~Jobs() {
   }
 }
 
-pid_t Jobs::start(const std::vector<std::string>& arguments, int out, int err) {
+pid_t Jobs::start(const std::vector<std::string>& arguments, int out, int err, const std::string& folder) {
   std::vector<std::string> words{program_.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
@@ -70,6 +70,7 @@ pid_t Jobs::start(const std::vector<std::string>& arguments, int out, int err) {
   dup2(out, 1);
   dup2(err, 2);
   close_range(3, ~0U, 0);  // else the child would keep the board's port and its clients' connections open
+  if (!folder.empty()) (void)!chdir(folder.c_str());
   execv(argv[0], argv.data());
   _exit(127);
 }
@@ -133,11 +134,11 @@ bool Jobs::end(int64_t number) {
   return true;
 }
 
-pid_t Jobs::detach(const std::vector<std::string>& arguments, int output) {
+pid_t Jobs::detach(const std::vector<std::string>& arguments, int output, const std::string& folder) {
   const std::lock_guard lock(mutex_);
   pid_t process = -1;
   try {
-    process = start(arguments, output, output);
+    process = start(arguments, output, output, folder);
   } catch (...) {
     close(output);
     throw;

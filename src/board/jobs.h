@@ -32,8 +32,9 @@ class Jobs {
   bool end(int64_t number);
 
   // Starts a command that continues when the board ends. Its output is appended to the file descriptor `output`, which
-  // this function closes. Returns the command's process id.
-  pid_t detach(const std::vector<std::string>& arguments, int output);
+  // this function closes. The command runs in `folder`, or in the board's own folder if `folder` is "" or is gone.
+  // Returns the command's process id.
+  pid_t detach(const std::vector<std::string>& arguments, int output, const std::string& folder = "");
   // Returns the exit code of a process of detach(), or 128 + the number of the signal that ended it. Returns nullopt
   // while the process runs.
   std::optional<int> detached_code(pid_t process);
@@ -45,7 +46,7 @@ class Jobs {
     bool running = true, asked = false;
     int code = 0;
   };
-  pid_t start(const std::vector<std::string>& arguments, int out, int err);
+  pid_t start(const std::vector<std::string>& arguments, int out, int err, const std::string& folder = "");
   void look();
   void forget_oldest();
 

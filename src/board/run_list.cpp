@@ -15,7 +15,6 @@ namespace {
 constexpr const char* kResultsName = "all_results.json";
 constexpr int kDepth = 6;
 constexpr size_t kMostRuns = 5000, kMostEntries = 20000;
-constexpr int64_t kTail = 64 << 10;
 constexpr size_t kMostLogs = 40;  // the kMostLogs most recently used logs stay in memory, whatever their size
 constexpr size_t kMostRows =
     8'000'000;  // older logs stay only as long as all logs in memory have at most kMostRows rows in total
@@ -68,12 +67,12 @@ void RunList::look_at(const std::string& name, const Presences& presences, Entry
   const bool alive = starts_(name) || live_owner(path, presences).has_value();
   if (entry.generation > 0 && log == entry.log && run == entry.run && results == entry.results && alive == entry.alive)
     return;
-  entry.tail.update(files_, run_path(path, kProgressLog), kTail);
+  entry.log_end.update(files_, run_path(path, kProgressLog));
   entry.log = log;
   entry.run = run;
   entry.results = results;
   entry.alive = alive;
-  entry.summary = run_summary(files_, path, entry.tail, alive);
+  entry.summary = run_summary(files_, path, entry.log_end, alive);
   entry.summary["name"] = name;
   entry.summary["changed"] = static_cast<double>(std::max(log.changed_ns, run.changed_ns)) / 1e9;
   entry.generation = generation_;

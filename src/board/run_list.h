@@ -46,7 +46,7 @@ class RunList {
     FileStamp log, run, results;
     bool alive = false;
     uint64_t generation = 0;
-    RunLog tail;  // the end of the log
+    RunLog log_end{RunLog::Keep::kLast};
     nlohmann::ordered_json summary;
   };
   struct Log {

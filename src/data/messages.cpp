@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -332,6 +333,14 @@ std::string tool_calls_json(const std::string& text) {
     out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
   }
   return ordered_json{{"tool_calls", out}}.dump();
+}
+
+bool has_calls_or_thought(const Message& message) {
+  if (message.extra_json.empty()) return false;
+  const auto extra = nlohmann::json::parse(message.extra_json);
+  if (extra.contains("tool_calls") && !extra["tool_calls"].empty()) return true;
+  return std::ranges::any_of(std::array{"reasoning_content", "thinking", "reasoning"},
+                             [&](const char* name) { return !is_blank(text_in(extra, name)); });
 }
 
 void want_order(const std::vector<Message>& messages) {

@@ -41,6 +41,9 @@ std::string tools_of(const nlohmann::ordered_json& row, const std::string& colum
 // Converts the text of a function_call turn, {"name", "arguments"} or an array of these, to OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text);
 
+// Returns whether the message has calls of tools, or a thought in a field of its own.
+bool has_calls_or_thought(const Message& message);
+
 // Requires that the turns are in an order that a chat template can render, and that the last one is the assistant's.
 void want_order(const std::vector<Message>& messages);
 

@@ -1,27 +1,22 @@
 #include "data/tokenise.h"
 
 #include <algorithm>
-#include <array>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "base/text.h"
 #include "data/chat/system_message.h"
 #include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
+#include "data/messages.h"
 
 namespace fettle {
 namespace {
 
 // Returns whether a message has neither text nor tool calls nor a thought.
 bool is_empty(const Message& message) {
-  if (!is_blank(message.content)) return false;
-  if (message.extra_json.empty()) return true;
-  const auto extra = nlohmann::json::parse(message.extra_json);
-  if (extra.contains("tool_calls") && !extra["tool_calls"].empty()) return false;
-  return std::ranges::all_of(std::array{"reasoning_content", "thinking", "reasoning"},
-                             [&](const char* name) { return is_blank(text_in(extra, name)); });
+  return is_blank(message.content) && !has_calls_or_thought(message);
 }
 
 bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
@@ -322,20 +317,26 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
          ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});
 }
 
-// Takes a row that has token ids. Each document of a packed row becomes an example.
+// Takes a row that has token ids. Each document of a packed row becomes an example, except documents without a trained
+// token, such as padding.
 void RowTokeniser::tokens(Sample& sample, const std::string& where, Outcome& outcome) const {
   if (!spec_.train_on_prompt)
     for (size_t i = 0; i < sample.labels.size(); ++i)
       if (sample.of_prompt[i]) sample.labels[i] = kIgnore;
   outcome.tokens_by_role["tokens"] = std::ssize(sample.input_ids);
   sample.documents.push_back(sample.input_ids.size());
+  std::vector<Example> documents;
   std::ptrdiff_t begin = 0;
   for (const size_t start : sample.documents) {
     const auto end = static_cast<std::ptrdiff_t>(start);
-    Example example{.input_ids = {sample.input_ids.begin() + begin, sample.input_ids.begin() + end},
-                    .labels = {sample.labels.begin() + begin, sample.labels.begin() + end},
-                    .source = where};
+    documents.push_back({.input_ids = {sample.input_ids.begin() + begin, sample.input_ids.begin() + end},
+                         .labels = {sample.labels.begin() + begin, sample.labels.begin() + end},
+                         .source = where});
     begin = end;
+  }
+  const auto is_trained = [](const Example& document) { return document.trained_tokens() > 0; };
+  if (std::ranges::any_of(documents, is_trained)) std::erase_if(documents, std::not_fn(is_trained));
+  for (Example& example : documents) {
     if (!fits(example, outcome)) continue;
     outcome.trained_by_role["tokens"] += example.trained_tokens();
     outcome.examples.push_back(std::move(example));
@@ -389,15 +390,15 @@ bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome&
 // out because of its length, or has no token left to train.
 bool RowTokeniser::fits(Example& example, Outcome& outcome) const {
   check_ids(example);
-  if (example.length() > spec_.cutoff_len) {
+  const bool cut = example.length() > spec_.cutoff_len;
+  if (cut) {
     if (!may_be_cut(example.length(), example.source, outcome)) return false;
     example.input_ids.resize(static_cast<size_t>(spec_.cutoff_len));
     example.labels.resize(static_cast<size_t>(spec_.cutoff_len));
     if (!example.weights.empty()) example.weights.resize(static_cast<size_t>(spec_.cutoff_len));
   }
   if (example.trained_tokens() == 0) {
-    outcome.dropped =
-        outcome.truncated_from ? "after the cut to cutoff_len, no trained token is left" : "no token is trained";
+    outcome.dropped = cut ? "after the cut to cutoff_len, no trained token is left" : "no token is trained";
     return false;
   }
   return true;

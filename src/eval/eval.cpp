@@ -131,6 +131,26 @@ Task task_of(const std::string& wanted, const DataSource& source, const Request&
   return Task::kRows;
 }
 
+// Replaces the references of prompts with Prompt::reply by the text that a model trained on the row writes. If the
+// template refuses a row, throws UserError with file:line; with on_bad_row: skip, leaves the row out.
+void take_trained_texts(EvalSet& set, const Session& session, OnBadRow on_bad_row) {
+  std::vector<Prompt> kept;
+  for (Prompt& prompt : set.prompts) {
+    try {
+      if (prompt.reply)
+        prompt.references = {
+            session.reply_text(prompt.messages, *prompt.reply, prompt.tools_json, prompt.variables_json)};
+      kept.push_back(std::move(prompt));
+    } catch (const UserError& error) {
+      if (on_bad_row != OnBadRow::kSkip)
+        throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out)", prompt.where, error.what());
+      warn("{}: {}; skipped", prompt.where, error.what());
+    }
+  }
+  if (kept.empty()) throw UserError("eval_dataset: {} has no prompt", set.name);
+  set.prompts = std::move(kept);
+}
+
 EvalSet named_set(const Request& request, const std::string& name, const std::string& wanted, const TextSide& text) {
   const DataSpec data = request.data();
   const DataSource source = find_source(name, data.dataset_dir, data.hub);
@@ -142,11 +162,7 @@ EvalSet named_set(const Request& request, const std::string& name, const std::st
     return set;
   }
   set.prompts = read_prompts(data, source);
-  if (text.session->has_template())
-    for (Prompt& prompt : set.prompts)
-      if (prompt.reply)
-        prompt.references = {
-            text.session->reply_text(prompt.messages, *prompt.reply, prompt.tools_json, prompt.variables_json)};
+  if (text.session->has_template()) take_trained_texts(set, *text.session, data.on_bad_row);
   return set;
 }
 

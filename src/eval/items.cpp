@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/formats.h"
+#include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/read/rows.h"
 
@@ -74,6 +75,11 @@ size_t answer_of(const ordered_json& row, const Choices& choices) {
   if (error == std::errc() && end == text.data() + text.size() && number < choices.texts.size()) return number;
   bad_row("the answer '{}' is not one of the choices; wanted a label ({} to {}), a number (0 to {}) or a choice's text",
           text, choices.labels.front(), choices.labels.back(), choices.texts.size() - 1);
+}
+
+// Returns whether the chat template decides about the text of this reply.
+bool has_form_of_template(const Message& reply) {
+  return has_calls_or_thought(reply) || reply.content.find("</think>") != std::string::npos;
 }
 
 // Returns the first row of a CSV or TSV file that has no header line. (read_rows took this row for the header.) Returns
@@ -210,7 +216,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
       switch (sample.kind) {
         case Sample::Kind::kChat:
           prompt.references.push_back(sample.messages.back().content);
-          if (!sample.messages.back().extra_json.empty()) prompt.reply = sample.messages.back();
+          if (has_form_of_template(sample.messages.back())) prompt.reply = sample.messages.back();
           sample.messages.pop_back();
           prompt.messages = std::move(sample.messages);
           prompt.tools_json = std::move(sample.tools_json);

@@ -40,7 +40,7 @@ struct Prompt {
   std::string variables_json;  // further variables of the chat template, or ""
   std::string text;            // instead of messages: the prompt as plain text, without a template
   std::vector<std::string> references;
-  // The row's last turn if it has calls of tools or thoughts. Then the chat template decides about the reference's
+  // The row's last turn if it has calls of tools or a thought. Then the chat template decides about the reference's
   // text.
   std::optional<Message> reply;
   std::string where;

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/files/standard_output.h"
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "generate/replies/shown_reply.h"
 #include "generate/session.h"
 
 namespace fettle {
@@ -65,15 +68,24 @@ class Conversation {
       return;
     }
     const InterruptScope interrupts;
-    const Reply reply = session_.reply(ids, 0, [this](const std::string& text) {
-      out_ << text << std::flush;
+    ShownReply shown(session_.reply_form(), session_.tokenizer(), ids);
+    const Reply reply = session_.reply(ids, 0, [&](const std::string& text) {
+      out_ << shown.push(text) << std::flush;
       return out_.good() && InterruptScope::signal() == 0;
     });
-    out_ << std::endl;
+    out_ << shown.finish() << std::endl;
     check_written(out_);
-    history_.push_back({.role = "assistant", .content = reply.text, .extra_json = ""});
+    remember(shown.parts());
     remark(reply.end);
     if (InterruptScope::signal() == SIGTERM) ended_by_ = SIGTERM;
+  }
+
+  void remember(const ReplyPart& reply) {
+    Message message{.role = "assistant", .content = reply.content, .extra_json = ""};
+    if (!reply.reasoning.empty())
+      message.extra_json = nlohmann::json{{"reasoning_content", reply.reasoning}}.dump(
+          -1, ' ', false, nlohmann::json::error_handler_t::replace);
+    history_.push_back(std::move(message));
   }
 
   void remark(ReplyEnd end) {

@@ -16,6 +16,7 @@
 #include "data/formats.h"
 #include "data/read/rows.h"
 #include "data/tokenise.h"
+#include "generate/replies/shown_reply.h"
 #include "generate/session.h"
 
 namespace fettle {
@@ -89,10 +90,12 @@ class Answering {
   void answer(const Asked& asked) {
     session_.check_prompt(asked.ids, asked.where);
     session_.load();
-    const Reply reply = session_.reply(asked.ids, count_++, [this](const std::string& text) {
-      out_ << text << std::flush;
+    ShownReply shown = shown_reply(asked);
+    const Reply reply = session_.reply(asked.ids, count_++, [&](const std::string& text) {
+      out_ << shown.push(text) << std::flush;
       return out_.good();
     });
+    out_ << shown.finish();
     end_line(asked, reply);
   }
 
@@ -111,7 +114,8 @@ class Answering {
       for (; ended.contains(written); ended.erase(written++)) {
         const Reply& next = ended.at(written);
         if (titled) out_ << (written > 0 ? "\n" : "") << "==> " << all[written].where << " <==\n";
-        out_ << next.text;
+        ShownReply shown = shown_reply(all[written]);
+        out_ << shown.push(next.text) << shown.finish();
         end_line(all[written], next);
       }
     });
@@ -120,6 +124,7 @@ class Answering {
   uint64_t count() const { return count_; }
 
  private:
+  ShownReply shown_reply(const Asked& asked) const { return {session_.reply_form(), session_.tokenizer(), asked.ids}; }
   void end_line(const Asked& asked, const Reply& reply) {
     out_ << std::endl;
     debug("prompt: {} tokens in {:.3f} s; reply: {} tokens, {:.3f} s after the first", asked.ids.size(),

@@ -91,6 +91,7 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
   if (wanted == Template::kRequired || (row_reader(request.stage().rows).conversations && offered))
     template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
+  if (template_) reply_form_ = reply_form_of(template_->source(false), false);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());
   // In templates with channels (GPT-OSS), another message of the same turn follows <|end|>, so <|end|> does not end the
@@ -123,6 +124,7 @@ std::string Session::reply_text(std::vector<Message> messages, const Message& re
   internal_check(template_.has_value(), "reply_text() needs a chat template");
   give_system(messages, default_system_, built_in_template_);
   messages.push_back(reply);
+  messages.back().train = true;
   std::string text;
   for (const ChatTemplate::Piece& piece : template_->render(messages, tools_json, variables))
     if (piece.trained) text = tokenizer_.decode(piece.ids, true);
@@ -161,13 +163,20 @@ OpenModel& Session::model() {
 
 Reply Session::reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text) {
   load();
-  return write_reply(weights_->generator, tokenizer_, prompt, options(number), on_text);
+  return write_reply(weights_->generator, tokenizer_, prompt, shown_options(number), on_text);
 }
 
 void Session::replies(const std::vector<std::vector<int32_t>>& prompts, uint64_t number, const OnReply& on_reply) {
   load();
   write_replies(
-      weights_->devices, weights_->model, tokenizer_, prompts, [&](size_t i) { return options(number + i); }, on_reply);
+      weights_->devices, weights_->model, tokenizer_, prompts, [&](size_t i) { return shown_options(number + i); },
+      on_reply);
+}
+
+ReplyOptions Session::shown_options(uint64_t number) const {
+  ReplyOptions out = options(number);
+  out.shown_ids = mark_ids(reply_form_, tokenizer_);
+  return out;
 }
 
 ReplyOptions Session::options(uint64_t number) const {

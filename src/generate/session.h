@@ -10,6 +10,7 @@
 
 #include "checkpoint/repository.h"
 #include "data/chat/chat.h"
+#include "generate/replies/reply_reader.h"
 #include "generate/reply.h"
 #include "models/model.h"
 #include "run/request.h"
@@ -46,6 +47,9 @@ class Session {
   // Returns the Jinja text of the template that renders conversations with or without tools. There must be a template.
   const std::string& template_source(bool with_tools) const;
 
+  // Returns how replies to prompts without tools are divided into reasoning and content.
+  const ReplyForm& reply_form() const { return reply_form_; }
+
   // Returns the prompt for the next reply. Puts default_system first when there is no system message
   // (system_message.h). `variables` is a JSON object with further variables of the chat template, or "".
   std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "",
@@ -67,14 +71,17 @@ class Session {
   // Returns the options from the request's generation keys. Replies with different values of `number` get different
   // random numbers.
   ReplyOptions options(uint64_t number) const;
-  // Writes a reply with options(number). Calls load().
+  // Writes a reply with options(number). Its text has the tokens around its reasoning, for ShownReply. Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);
   // Writes the replies to several prompts. Answers per_device_eval_batch_size of them at the same time. The first
-  // prompt has the number `number`, the next one `number` + 1, and so on. Calls load().
+  // prompt has the number `number`, the next one `number` + 1, and so on. The texts are as those of reply(). Calls
+  // load().
   void replies(const std::vector<std::vector<int32_t>>& prompts, uint64_t number, const OnReply& on_reply);
 
  private:
   struct Weights;
+  ReplyOptions shown_options(uint64_t number) const;
+
   Request request_;
   GenerationSpec spec_;
   std::string default_system_;
@@ -82,6 +89,7 @@ class Session {
   Model model_;
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;
+  ReplyForm reply_form_;
   std::vector<int32_t> stop_ids_;
   std::optional<std::vector<SideAdapter>> side_by_side_;  // nullopt with Adapters::kTogether
   std::unique_ptr<Weights> weights_;

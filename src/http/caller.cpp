@@ -40,12 +40,18 @@ bool has_key(const httplib::Request& request, const std::string& key) {
 }
 
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request) {
-  const std::string host = host_of(request.get_header_value("Host")), origin = request.get_header_value("Origin");
+  const std::string named = request.get_header_value("Host"), host = host_of(named);
+  const std::string origin = request.get_header_value("Origin");
+  // A browser always sends a Host header, so a request with neither header is not from a page of another site.
+  if (!request.has_header("Host") && origin.empty()) return std::nullopt;
   if (is_loopback(listens_at) && !is_loopback(host))
-    return HttpRefusal{403, fmt::format("the Host header is '{}'; use the address 127.0.0.1 or localhost", host)};
-  const std::string named = request.get_header_value("Host");
+    return HttpRefusal{403, fmt::format("the Host header is '{}'; use the address 127.0.0.1 or localhost. Behind a "
+                                        "proxy, start the server with a --host that other machines can reach",
+                                        host)};
   if (!origin.empty() && origin != "http://" + named && origin != "https://" + named)
-    return HttpRefusal{403, fmt::format("web pages of {} may not use this server", origin)};
+    return HttpRefusal{403, fmt::format("web pages of {} may not use this server; a proxy must pass on the Host "
+                                        "header, and the server needs a --host that other machines can reach",
+                                        origin)};
   return std::nullopt;
 }
 

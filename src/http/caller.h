@@ -29,8 +29,9 @@ bool has_key(const httplib::Request& request, const std::string& key);
 
 // A page of another site must not use a server on this machine, even if the site's name resolves to this machine.
 // `listens_at` is the server's --host. If the server listens only on this machine, refuses a Host header that does not
-// name this machine. Always refuses an Origin header other than the server's own; behind a proxy, this origin
-// may begin with "https". Returns nullopt for all other requests.
+// name this machine. Always refuses an Origin header other than the server's own; behind a proxy, this origin may begin
+// with "https". Returns nullopt for all other requests, also for those with neither header: no browser sends them, but
+// health checks of HTTP/1.0 do.
 std::optional<HttpRefusal> refuse_caller(const std::string& listens_at, const httplib::Request& request);
 
 // Refuses compressed bodies and bodies without a length, because the HTTP library cannot know the size of such a body

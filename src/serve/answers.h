@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "serve/reply_reader.h"
+#include "generate/replies/reply_reader.h"
 #include "serve/token_chances.h"
 
 namespace fettle {

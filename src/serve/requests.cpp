@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMostStops = 16, kLongestStop = 1000;
+constexpr size_t kMostStops = 16, kLongestStop = 1000, kMostPrompts = 1024;
 constexpr int64_t kMostReplies = 16;
 
 // kShared has the fields that the server reads on both routes. Both routes accept the fields in kWithoutEffect and
@@ -178,6 +178,15 @@ void join_texts(ordered_json& messages) {
   }
 }
 
+TextPrompt text_prompt(const ordered_json& value) {
+  if (value.is_string()) return {.text = value.get<std::string>()};
+  const bool ids = value.is_array() && !value.empty() && std::ranges::all_of(value, [](const ordered_json& id) {
+                     return id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(INT32_MAX);
+                   });
+  if (!ids) refuse("prompt", "is {}; give a text, an array of token ids, or an array of several of them", shown(value));
+  return {.text = "", .ids = value.get<std::vector<int32_t>>()};
+}
+
 }  // namespace
 
 std::string RequestError::json() const {
@@ -257,16 +266,13 @@ CompletionRequest read_text_request(std::string_view body) {
   if (const auto top = fields.integer("logprobs", 0, 20)) out.top_logprobs = static_cast<int>(*top);
   const ordered_json* prompt = fields.find("prompt");
   if (prompt == nullptr) refuse("prompt", "is missing; give the text to continue");
-  if (prompt->is_array() && prompt->size() == 1 && !prompt->front().is_number()) prompt = &prompt->front();
-  if (prompt->is_string()) {
-    out.prompt = prompt->get<std::string>();
+  const bool several = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  if (!several) {
+    out.prompts.push_back(text_prompt(*prompt));
     return out;
   }
-  const bool ids = prompt->is_array() && !prompt->empty() && std::ranges::all_of(*prompt, [](const ordered_json& id) {
-                     return id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(INT32_MAX);
-                   });
-  if (!ids) refuse("prompt", "is {}; give one text or one array of token ids per request", shown(*prompt));
-  out.prompt_ids = prompt->get<std::vector<int32_t>>();
+  if (prompt->size() > kMostPrompts) refuse("prompt", "has {} prompts; give at most {}", prompt->size(), kMostPrompts);
+  for (const ordered_json& one : *prompt) out.prompts.push_back(text_prompt(one));
   return out;
 }
 

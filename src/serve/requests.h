@@ -24,19 +24,24 @@ class RequestError : public std::runtime_error {
   std::string json() const;  // in OpenAI's form: {"error": {"message", "type", "param", "code"}}
 };
 
+// A prompt of /v1/completions.
+struct TextPrompt {
+  std::string text;  // unless `ids` has it
+  std::vector<int32_t> ids = {};
+};
+
 // The values of a request. An optional field has no value if the request leaves it out or sets it to null.
 struct CompletionRequest {
   bool chat = true;
   std::string model;
-  std::vector<Message> messages;  // chat: the conversation
-  std::string tools_json;         // chat: a JSON array, or ""
-  std::string variables_json;     // chat: chat_template_kwargs, a JSON object, or ""
-  std::string prompt;             // completions: the prompt, unless prompt_ids has it
-  std::vector<int32_t> prompt_ids;
+  std::vector<Message> messages;    // chat: the conversation
+  std::string tools_json;           // chat: a JSON array, or ""
+  std::string variables_json;       // chat: chat_template_kwargs, a JSON object, or ""
+  std::vector<TextPrompt> prompts;  // completions: at least one
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<uint64_t> seed;
-  int64_t replies = 1;  // `n`
+  int64_t replies = 1;  // `n`: to each prompt
   std::vector<std::string> stop;
   bool stream = false, include_usage = false;
   // Number of likely tokens to report at each position; 0: only the drawn token; nullopt: the reply has no logprobs.

@@ -159,9 +159,8 @@ std::vector<std::shared_ptr<PendingReply>> Scheduler::submit(std::vector<ReplyJo
     const int64_t rows = std::ssize(rows_), most = limits_.max_waiting + rows;
     if (std::ssize(replies) > most)
       throw RequestError(
-          400,
-          fmt::format("'n' is {}, but this server takes {} replies at a time; ask for fewer", replies.size(), most),
-          "n");
+          400, fmt::format("the request asks for {} replies, but this server takes {} at a time; ask for fewer",
+                           replies.size(), most));
     // A request for which a row is free does not count as waiting.
     const int64_t free = std::max<int64_t>(0, rows - writing_);
     if (std::ssize(waiting_) + std::ssize(replies) > limits_.max_waiting + free)

@@ -42,6 +42,7 @@ void answer_error(httplib::Response& response, const RequestError& error) {
 struct DeliveredReply {
   std::shared_ptr<PendingReply> reply;
   std::unique_ptr<ReplyReader> reader;  // null: the whole text is content
+  bool first = true;                    // the first reply to its prompt
   AnswerChoice so_far = {};             // without a stream: the parts so far
   int64_t tokens = 0;                   // tokens of the reply so far
   bool ended = false;
@@ -58,7 +59,8 @@ struct DeliveredReply {
   }
 };
 
-// An answer that is being sent to a client. It has one reply, or several if the request sets `n`.
+// An answer that is being sent to a client. It has one reply, or several if the request has several
+// prompts or sets `n`.
 struct Delivery {
   std::vector<DeliveredReply> replies;
   AnswerWriter writer;
@@ -75,8 +77,11 @@ struct Delivery {
   }
 
   AnswerUsage usage() const {
-    AnswerUsage out{.prompt_tokens = std::ssize(replies.front().reply->job.prompt)};
-    for (const DeliveredReply& one : replies) out.reply_tokens += one.tokens;
+    AnswerUsage out;
+    for (const DeliveredReply& one : replies) {
+      if (one.first) out.prompt_tokens += std::ssize(one.reply->job.prompt);
+      out.reply_tokens += one.tokens;
+    }
     return out;
   }
 
@@ -253,42 +258,55 @@ class CompletionServer {
     return reply_form_of(session_.template_source(tools), tools);
   }
 
-  // Returns the text of a prompt's last tokens.
-  std::string end_of(const std::vector<int32_t>& prompt) const {
-    constexpr size_t kTokens = 16;
-    return session_.tokenizer().decode(std::span(prompt).last(std::min(prompt.size(), kTokens)), false);
+  // Returns the token ids of the request's prompts. Throws UserError when the chat template refuses the messages.
+  std::vector<std::vector<int32_t>> prompts_of(CompletionRequest& request) const {
+    if (request.chat) return {session_.prompt(std::move(request.messages), request.tools_json, request.variables_json)};
+    std::vector<std::vector<int32_t>> out;
+    for (TextPrompt& one : request.prompts)
+      out.push_back(!one.ids.empty() ? std::move(one.ids) : session_.tokenizer().encode(one.text, true));
+    return out;
   }
 
-  // Returns a job for each reply of the request.
+  // Throws RequestError if the model cannot take the prompt.
+  void check_prompt(const std::vector<int32_t>& ids, const char* field) const {
+    try {
+      session_.check_prompt(ids, field);
+    } catch (const UserError& error) {
+      const bool too_long = std::ssize(ids) > session_.max_length();
+      throw RequestError(400, error.what(), field, too_long ? "context_length_exceeded" : "");
+    }
+    for (const int32_t id : ids)
+      if (id >= session_.vocab_size())
+        throw RequestError(
+            400, fmt::format("token id {} is not in the vocabulary of {} tokens", id, session_.vocab_size()), field);
+  }
+
+  // Returns a job for each reply of the request: the replies to the first prompt, then those to the second one, ...
   std::vector<ReplyJob> jobs_of(CompletionRequest& request, const ServedModel& model, const ReplyForm& form) {
     ReplyJob job{.options = session_.options(0),
                  .stop = request.stop,
                  .top_logprobs = request.top_logprobs,
                  .adapter = model.adapter};
-    for (const std::string_view mark : form.marks())
-      if (const auto id = session_.tokenizer().token_id(mark)) job.options.shown_ids.push_back(*id);
+    job.options.shown_ids = mark_ids(form, session_.tokenizer());
     const char* field = request.chat ? "messages" : "prompt";
     if (request.chat && !session_.has_template())
       throw RequestError(400, "the model has no chat template; use /v1/completions, or start with template=NAME");
+    std::vector<std::vector<int32_t>> prompts;
     try {
-      job.prompt = request.chat
-                       ? session_.prompt(std::move(request.messages), request.tools_json, request.variables_json)
-                   : !request.prompt_ids.empty() ? std::move(request.prompt_ids)
-                                                 : session_.tokenizer().encode(request.prompt, true);
-      session_.check_prompt(job.prompt, field);
+      prompts = prompts_of(request);
     } catch (const UserError& error) {
-      const bool too_long = std::ssize(job.prompt) > session_.max_length();
-      throw RequestError(400, error.what(), field, too_long ? "context_length_exceeded" : "");
+      throw RequestError(400, error.what(), field);
     }
-    for (const int32_t id : job.prompt)
-      if (id >= session_.vocab_size())
-        throw RequestError(
-            400, fmt::format("token id {} is not in the vocabulary of {} tokens", id, session_.vocab_size()), field);
     std::random_device random;
-    std::vector<ReplyJob> jobs(static_cast<size_t>(request.replies), job);
-    for (size_t i = 0; i < jobs.size(); ++i) {
-      jobs[i].options.sampling.seed = uint64_t{random()} << 32 | random();
-      jobs[i].options = request.options(std::move(jobs[i].options), i);
+    std::vector<ReplyJob> jobs;
+    for (std::vector<int32_t>& prompt : prompts) {
+      check_prompt(prompt, field);
+      job.prompt = std::move(prompt);
+      for (int64_t i = 0; i < request.replies; ++i) {
+        ReplyJob& one = jobs.emplace_back(job);
+        one.options.sampling.seed = uint64_t{random()} << 32 | random();
+        one.options = request.options(std::move(one.options), static_cast<uint64_t>(i));
+      }
     }
     return jobs;
   }
@@ -301,8 +319,9 @@ class CompletionServer {
       const ServedModel& model = model_of(asked.model);
       const ReplyForm form = form_of(asked);
       std::vector<ReplyJob> jobs = jobs_of(asked, model, form);
-      const std::string prompt_end = end_of(jobs.front().prompt);
+      const std::string prompt_end = text_at_end(session_.tokenizer(), jobs.front().prompt);
       std::vector<DeliveredReply> replies(jobs.size());
+      for (size_t i = 0; i < replies.size(); ++i) replies[i].first = i % static_cast<size_t>(asked.replies) == 0;
       for (DeliveredReply& one : replies)
         if (!form.plain()) one.reader = make_reply_reader(form, asked.tools_json, prompt_end);
       std::vector<std::shared_ptr<PendingReply>> submitted = scheduler_.submit(std::move(jobs));

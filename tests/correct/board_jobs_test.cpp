@@ -93,6 +93,21 @@ TEST(Jobs, ADetachedOneGoesOnAndInheritsNothing) {
   close(held);
 }
 
+TEST(Jobs, ADetachedOneRunsInTheFolderThatIsNamed) {
+  const TempFolder folder;
+  Jobs jobs("/bin/sh");
+  const auto said = [&](const std::string& where) {
+    const int output = ::open((folder / "out").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    const pid_t process = jobs.detach({"-c", "pwd -P"}, output, where);
+    EXPECT_TRUE(comes_true([&] { return jobs.detached_code(process).has_value(); }));
+    return read_text(folder / "out");
+  };
+  const std::string here = std::filesystem::current_path().string() + "\n";
+  EXPECT_EQ(said(folder.path()), std::filesystem::canonical(folder.path()).string() + "\n");
+  EXPECT_EQ(said(""), here);
+  EXPECT_EQ(said(folder / "gone"), here);
+}
+
 TEST(Jobs, AProgramThatIsMissingSaysSo) {
   Jobs jobs("/nonexistent/program");
   const ordered_json state = ended_state(jobs, jobs.query({"plan"}));

@@ -98,6 +98,25 @@ TEST_F(Runs, HaveTheStateOfTheirFilesAndProcess) {
   EXPECT_EQ(runs.owner("x"), std::nullopt);
 }
 
+TEST_F(Runs, FiguresAreThoseOfTheWholeLog) {
+  const std::string first = R"({"current_steps": 1, "elapsed_time": "0:00:40", "eval_loss": 0.5})";
+  const std::string line = R"({"current_steps": 2, "elapsed_time": "0:00:05", "loss": 3})";
+  std::string text = first + "\n";
+  while (text.size() < 6 << 20) text += line + "\n";
+  write_text(folder / "x/trainer_log.jsonl", text);
+  RunList runs = list();
+  const ordered_json run = only(runs);
+  EXPECT_EQ(run["eval_loss"], 0.5);
+  EXPECT_EQ(run["loss"], 3);
+  EXPECT_EQ(run["seconds"], 45) << "both processes of the resumed run";
+  std::ofstream(folder / "x/trainer_log.jsonl", std::ios::app)
+      << R"({"current_steps": 3, "elapsed_time": "0:00:01", "loss": 2})"
+      << "\n";
+  EXPECT_EQ(only(runs)["loss"], 2);
+  EXPECT_EQ(only(runs)["eval_loss"], 0.5);
+  EXPECT_EQ(only(runs)["seconds"], 46);
+}
+
 TEST_F(Runs, BrokenFilesShowWhatIsLeft) {
   for (const char* text : {"", "{", "[]", "null", R"({"state": 3, "recipe": [], "total_steps": "x", "name": {}})"}) {
     write_text(folder / "x/fettle_run.json", text);

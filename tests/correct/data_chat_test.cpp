@@ -1,11 +1,15 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "data/chat/chat.h"
 #include "data_fixtures.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
+
+using testing::HasSubstr;
 
 const std::vector<Message> kTalk = {{.role = "system", .content = "Be brief."},
                                     {.role = "user", .content = "Hi"},
@@ -274,7 +278,11 @@ TEST(ChatTemplate, ThoughtsThatTheTemplateLeavesOutAreCounted) {
     return Message{
         .role = "assistant", .content = content, .extra_json = nlohmann::json{{"reasoning_content", thought}}.dump()};
   };
-  EXPECT_THROW(chat.render({question, only("", "greet")}), UserError) << "only the end of the turn would be trained";
+  const auto refusal = [&](const Message& reply) { return user_error([&] { chat.render({question, reply}); }); };
+  EXPECT_THAT(refusal(only("", "greet")), HasSubstr("or put the thought into the content"));
+  const Message inside{.role = "assistant", .content = "<think>\ngreet\n</think>\n"};
+  EXPECT_THAT(refusal(inside), HasSubstr("such as `template: deepseekr1` for DeepSeek R1's models, or leave the row"));
+  EXPECT_THAT(show(ChatTemplate("deepseekr1", tokenizer), tokenizer, {question, inside}).text, HasSubstr("greet"));
   EXPECT_NO_THROW(chat.render({question, only("Yo", " ")}));
   chat.render({question, field, question, {.role = "assistant", .content = "<think>\n\n</think>Yo"}});
   EXPECT_EQ(chat.counts().lost_thoughts, 2) << "earlier thoughts and empty ones are no loss";

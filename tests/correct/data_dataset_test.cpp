@@ -122,7 +122,8 @@ TEST_F(Data, PackedTokenRowsAreDivided) {
 {"input_ids": [1, 2, 3], "position_ids": [0, 1, 2]}
 {"input_ids": [9, 2, 3], "position_ids": [0, 0, 1]}
 )")};
-  const Examples train = load().train;
+  const Datasets data = load();
+  const Examples& train = data.train;
   ASSERT_EQ(train.size(), 6u);
   EXPECT_EQ(train[0].input_ids, (std::vector<int32_t>{1, 2}));
   EXPECT_EQ(train[1].input_ids, (std::vector<int32_t>{3, 4, 5}));
@@ -131,6 +132,22 @@ TEST_F(Data, PackedTokenRowsAreDivided) {
   EXPECT_EQ(train[3].input_ids, (std::vector<int32_t>{3, 4}));
   EXPECT_EQ(train[4].input_ids, (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(train[5].input_ids, (std::vector<int32_t>{2, 3})) << "a document of one token has nothing to train";
+  EXPECT_EQ(data.report.dropped, 0) << "padding is no loss";
+}
+
+TEST_F(Data, PackedTokenRowsAreDroppedIfNoDocumentIsTrained) {
+  spec.sets = {file("a.jsonl", R"({"input_ids": [1, 2, 3], "position_ids": [0, 1, 2]}
+{"input_ids": [1, 2, 3], "position_ids": [0, 0, 0]}
+{"input_ids": [1, 2, 3, 4, 5, 6, 7, 8], "labels": [-100, -100, -100, -100, 5, 6, -100, -100], "seq_lengths": [6, 2]}
+)")};
+  spec.cutoff_len = 4;
+  const Datasets data = load();
+  EXPECT_EQ(data.train.size(), 1u);
+  EXPECT_EQ(data.report.dropped, 2);
+  std::string notes;
+  for (const std::string& note : data.report.notes) notes += note + "\n";
+  EXPECT_NE(notes.find("a.jsonl:2: no token is trained"), std::string::npos) << notes;
+  EXPECT_NE(notes.find("a.jsonl:3: after the cut to cutoff_len, no trained token is left"), std::string::npos) << notes;
 }
 
 TEST_F(Data, ReadsTables) {

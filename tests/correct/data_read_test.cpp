@@ -63,6 +63,25 @@ TEST_F(HubFolder, TheSameRowsInSeveralFormatsAreReadOnce) {
   EXPECT_EQ(split_files(texts.path(), "", "").size(), 2);
 }
 
+TEST_F(HubFolder, FilesThatTheReadmeNamesAreReadBesideTheSameNamesInOtherFormats) {
+  files({"train.csv", "train.jsonl", "test.csv", "data/a.csv", "data/a.json"});
+  folder.write("README.md", R"(---
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: train.csv
+  - split: test
+    path: test.csv
+- config_name: folder
+  data_dir: data
+---
+)");
+  EXPECT_EQ(chosen(), (Names{"train.csv"}));
+  EXPECT_EQ(chosen("test"), (Names{"test.csv"}));
+  EXPECT_EQ(chosen("", "folder"), (Names{"data/a.json"}));
+}
+
 TEST_F(HubFolder, TheOnlySplitIsUsedUnlessAnotherIsRequested) {
   files({"validation.jsonl"});
   EXPECT_EQ(chosen(), (Names{"validation.jsonl"}));

@@ -433,6 +433,21 @@ TEST_F(EvalCommand, AReferenceWithCallsOrThoughtsIsTheTrainedText) {
   EXPECT_EQ(session.reply_text(prompt.messages, *prompt.reply, "", ""), "call f");
 }
 
+TEST_F(EvalCommand, OtherFieldsOfALastReplyDoNotChangeTheReference) {
+  const std::string rows =
+      file("p.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r", )"
+                      R"("name": "n", "tool_calls": [], "reasoning": " "}]})"
+                      "\n"
+                      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": )"
+                      R"("<think>t</think>r"}]})"
+                      "\n");
+  const std::vector<Prompt> prompts = read_prompts(DataSpec{}, find_source(rows, "data"));
+  ASSERT_EQ(prompts.size(), 2u);
+  EXPECT_FALSE(prompts[0].reply);
+  EXPECT_EQ(prompts[0].references[0], "r");
+  EXPECT_TRUE(prompts[1].reply) << "the template decides how a thought is written";
+}
+
 TEST_F(EvalCommand, ARowsVariablesOfItsTemplateAreKept) {
   const std::string rows =
       file("p.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": )"

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <sstream>
 
+#include "base/text.h"
 #include "correct/generate_models.h"
 #include "data/example.h"
 #include "generate/chat.h"
@@ -217,6 +218,20 @@ TEST_F(Commands, ChatKeepsTheConversation) {
   EXPECT_EQ(talk.out, first + "\n" + second + "\n" + first + "\n");
   EXPECT_EQ(talk.code, 0);
   EXPECT_THAT(talk.remarks, HasSubstr("a new conversation starts"));
+}
+
+// The prompt opens a block of reasoning, and the model never closes it.
+TEST_F(Commands, ThoughtsAreSetApartAndKeptInAFieldOfTheirOwn) {
+  write_text(folder() / "chat_template.jinja",
+             "{# </think> #}{% for m in messages %}{{ m.role[0] + '|' + m.content + '|' + m.reasoning_content | "
+             "default('') }}{% endfor %}{% if add_generation_prompt %}a|<think>{% endif %}");
+  recipe.max_new_tokens = 8;
+  const auto thought = [&](const std::string& text) { return std::string(trimmed(continued(text))); };
+  const auto shown = [](const std::string& text) { return "<think>\n" + text + "\n</think>\n"; };
+  const std::string first = thought("u|hello|a|<think>");
+  EXPECT_EQ(chat("hello\nand\n").out, shown(first) + shown(thought("u|hello|a||" + first + "u|and|a|<think>")));
+  recipe.prompt = "hello";
+  EXPECT_EQ(generate(), shown(first));
 }
 
 TEST_F(Commands, ChatSetsAndRemovesTheSystemMessage) {

@@ -35,9 +35,14 @@ int status(const char* listens_at, const char* host, const char* origin = "") {
 TEST(HttpCaller, RefusesOtherHostsOnThisMachine) {
   for (const char* host : {"127.0.0.1:8090", "localhost:8090", "[::1]:8090", "127.0.0.1"})
     EXPECT_EQ(status("127.0.0.1", host), 200) << host;
-  for (const char* host : {"evil.example:8090", "127.0.0.1.evil.example", "", "192.168.0.7:8090", "[::2]:8090"})
+  for (const char* host : {"evil.example:8090", "127.0.0.1.evil.example", "192.168.0.7:8090", "[::2]:8090"})
     EXPECT_EQ(status("127.0.0.1", host), 403) << host;
   EXPECT_EQ(status("0.0.0.0", "gpu01:8090"), 200) << "other machines may use any name of this one";
+  EXPECT_EQ(status("127.0.0.1", ""), 200) << "health checks in HTTP/1.0 have no Host header";
+  EXPECT_EQ(status("127.0.0.1", "", "http://127.0.0.1:8090"), 403);
+  httplib::Request empty;
+  empty.set_header("Host", "");
+  EXPECT_TRUE(refuse_caller("127.0.0.1", empty));
 }
 
 TEST(HttpCaller, TheSchemeOfTheKeyMayBeInLowerCase) {

@@ -135,7 +135,7 @@ std::vector<int64_t> steps_for_wandb(const std::filesystem::path& folder) {
   int64_t runs = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "wandb")) {
     ++runs;
-    for (const std::string& bytes : read_wandb_file(entry.path() / "run-abcd1234.wandb")) {
+    for (const std::string& bytes : read_wandb_file(entry.path() / "run-abcd1234.wandb").records) {
       wandb::Record record;
       EXPECT_TRUE(record.ParseFromString(bytes));
       if (record.has_run()) EXPECT_FALSE(record.run().resumed());
@@ -161,6 +161,18 @@ TEST_F(TrackersTest, WandbHasOneOfflineRunAfterResumes) {
   EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 3, 4));
 }
 
+TEST_F(TrackersTest, WandbKeepsAnOfflineRunThatCannotBeRead) {
+  const TempFolder folder;
+  const Environment set("WANDB_DIR", "");
+  open_wandb({.id = "abcd1234", .name = "n", .folder = folder.path()})->finish(true);
+  const auto first = std::filesystem::directory_iterator(folder / "wandb")->path() / "run-abcd1234.wandb";
+  std::string bytes = read_text(first);
+  bytes[bytes.size() / 2] ^= 1;
+  write_text(first, bytes);
+  open_wandb({.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = 1})->finish(true);
+  EXPECT_EQ(read_text(first), bytes);
+}
+
 // W&B's variables name what the recipe does not set.
 TEST_F(TrackersTest, WandbTakesNamesFromItsVariables) {
   const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "support"), name("WANDB_NAME", "second try");
@@ -171,7 +183,7 @@ TEST_F(TrackersTest, WandbTakesNamesFromItsVariables) {
     open_wandb(run)->finish(true);
     const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
     wandb::Record record;
-    ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").at(1)));
+    ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
     EXPECT_EQ(record.run().project(), set ? "p" : "support");
     EXPECT_EQ(record.run().display_name(), set ? "n" : "second try");
   }
@@ -186,15 +198,21 @@ TEST(WandbFiles, HaveTheRecordsThatWereAppended) {
     WandbFile file(folder / "whole");
     for (const std::string& record : wanted) file.append(record);
   }
-  EXPECT_EQ(read_wandb_file(folder / "whole"), wanted);
+  EXPECT_EQ(read_wandb_file(folder / "whole").records, wanted);
+  EXPECT_TRUE(read_wandb_file(folder / "whole").whole);
   std::string bytes = read_text(folder / "whole");
   bytes.pop_back();  // the last record is incomplete
   wanted.pop_back();
   write_text(folder / "cut", bytes);
-  EXPECT_EQ(read_wandb_file(folder / "cut"), wanted);
+  EXPECT_EQ(read_wandb_file(folder / "cut").records, wanted);
+  EXPECT_FALSE(read_wandb_file(folder / "cut").whole);
+  write_text(folder / "cut", bytes.substr(0, 7 + 7 + 0 + 7 + 1 + 7 + 100 + 7 + 32747 - 1000));
+  EXPECT_FALSE(read_wandb_file(folder / "cut").whole);
   bytes[50] ^= 1;  // damages the third record
   write_text(folder / "damaged", bytes);
-  EXPECT_EQ(read_wandb_file(folder / "damaged").size(), 2);
+  EXPECT_EQ(read_wandb_file(folder / "damaged").records.size(), 2);
+  EXPECT_FALSE(read_wandb_file(folder / "damaged").whole);
+  EXPECT_FALSE(read_wandb_file(folder / "none").whole);
 }
 
 TEST_F(TrackersTest, EveryTrackerOfTheTableHasAName) {

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "generate/replies/reply_reader.h"
 #include "serve/answers.h"
-#include "serve/reply_reader.h"
 
 namespace fettle {
 namespace {

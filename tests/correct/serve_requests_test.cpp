@@ -111,9 +111,13 @@ TEST(ServeRequests, ToolsAreLeftOutWhenNoneMayBeCalled) {
 }
 
 TEST(ServeRequests, APlainPromptIsATextOrTokens) {
-  EXPECT_EQ(read_text_request(R"({"prompt": "ab", "stop": "c", "logprobs": 3})").prompt, "ab");
-  EXPECT_EQ(read_text_request(R"({"prompt": ["ab"]})").prompt, "ab");
-  EXPECT_THAT(read_text_request(R"({"prompt": [3, 4]})").prompt_ids, ElementsAre(3, 4));
+  EXPECT_EQ(read_text_request(R"({"prompt": "ab", "stop": "c", "logprobs": 3})").prompts.at(0).text, "ab");
+  EXPECT_EQ(read_text_request(R"({"prompt": ["ab"]})").prompts.at(0).text, "ab");
+  EXPECT_THAT(read_text_request(R"({"prompt": [3, 4]})").prompts.at(0).ids, ElementsAre(3, 4));
+  const std::vector<TextPrompt> several = read_text_request(R"({"prompt": ["ab", [3, 4]]})").prompts;
+  ASSERT_EQ(several.size(), 2u);
+  EXPECT_EQ(several[0].text, "ab");
+  EXPECT_THAT(several[1].ids, ElementsAre(3, 4));
 }
 
 // Returns the texts that StopTexts passes on: one for each piece, each followed by '|', then the text at the end, then

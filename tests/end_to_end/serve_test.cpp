@@ -186,6 +186,27 @@ TEST_F(Serve, SeveralRepliesOfARequestAreThoseOfTheirSeeds) {
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(streamed[i], whole["choices"][i]["text"]) << i;
 }
 
+TEST_F(Serve, SeveralPromptsGetTheRepliesOfRequestsOfTheirOwn) {
+  json body{{"prompt", json::array()}, {"max_tokens", 6}, {"n", 2}, {"seed", 3}, {"temperature", 1}};
+  json wanted = json::array();
+  int64_t tokens = 0;
+  for (int i = 0; i < 2; ++i) {
+    body["prompt"] = reference()[i]["prompt"];
+    const json alone = server->ask("/v1/completions", body.dump()).parsed();
+    for (const json& choice : alone["choices"]) wanted.push_back(choice["text"]);
+    tokens += alone["usage"]["prompt_tokens"].get<int64_t>();
+  }
+  body["prompt"] = json::array();
+  for (int i = 0; i < 2; ++i) body["prompt"].push_back(reference()[i]["prompt"]);
+  const json whole = server->ask("/v1/completions", body.dump()).parsed();
+  ASSERT_EQ(whole["choices"].size(), 4u) << whole;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(whole["choices"][i]["index"], i);
+    EXPECT_EQ(whole["choices"][i]["text"], wanted[i]) << i;
+  }
+  EXPECT_EQ(whole["usage"]["prompt_tokens"], tokens);
+}
+
 TEST_F(Serve, TheTemplateGetsTheVariablesOfARequest) {
   json body{{"messages", {{{"role", "user"}, {"content", "rizb"}}}}, {"max_tokens", 1}};
   const json usual = server->ask("/v1/chat/completions", body.dump()).parsed();

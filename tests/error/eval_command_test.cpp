@@ -65,6 +65,22 @@ TEST_F(EvalErrors, BadRowsMayBeSkipped) {
   EXPECT_THAT(said_of(R"({"question": "q", "choices": ["x", "y"], "answer": 2})"), HasSubstr("has no question"));
 }
 
+// The template writes the reference of a reply with a thought. This template leaves thoughts out.
+TEST_F(EvalErrors, RepliesThatTheTemplateRefuses) {
+  recipe.stage = "sft";
+  recipe.template_name = "";
+  const std::filesystem::path model = temp / "model";
+  std::filesystem::copy(recipe.model_name_or_path, model, std::filesystem::copy_options::recursive);
+  std::ofstream(model / "chat_template.jinja")
+      << "{% for m in messages %}{{ m.role + m.content.split('</think>')[-1] + eos_token }}{% endfor %}";
+  recipe.model_name_or_path = model.string();
+  const std::string row =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>zzq</think>"}]})";
+  EXPECT_THAT(said_of(row, "generation"), testing::AllOf(HasSubstr("rows.jsonl:1: "), HasSubstr("on_bad_row: skip")));
+  recipe.on_bad_row = "skip";
+  EXPECT_THAT(said_of(row, "generation"), HasSubstr("has no prompt"));
+}
+
 TEST_F(EvalErrors, TooLong) {
   recipe.cutoff_len = 4;
   EXPECT_THAT(said_of(R"({"question": "q", "choices": ["x", "a rather long choice of words"], "answer": 1})"),

@@ -95,11 +95,11 @@ TEST(ServeRequests, PlainFieldsAreRefusedByName) {
       {R"("prompt": "a", "logprobs": true)", "logprobs", "integer from 0 to 20"},
       {R"("prompt": "a", "messages": [1])", "messages", "leave it out"},
       {R"("seed": 1)", "prompt", "is missing"},
-      {R"("prompt": ["a", "b"])", "prompt", "array of token ids per request"},
-      {R"("prompt": [])", "prompt", "one text"},
+      {R"("prompt": ["a", 3])", "prompt", "is 3; give a text"},
+      {R"("prompt": [])", "prompt", "give a text"},
       {R"("prompt": [-1])", "prompt", "token ids"},
       {R"("prompt": [4294967296])", "prompt", "token ids"},
-      {R"("prompt": 7)", "prompt", "one text"},
+      {R"("prompt": 7)", "prompt", "give a text"},
   };
   for (const BadBody& c : cases) expect_refused(read_text_request, "{" + c.fields + "}", c.field, c.says);
 }

@@ -22,6 +22,7 @@ std::string excerpt(std::string_view text, size_t at) {
 // A reply's thought and the rest of its text.
 struct Reply {
   std::string_view thought, rest;
+  bool in_content;  // the thought is a part of the content
 };
 
 // Returns the parts of a message: its thought is in a field, or before </think> in its content.
@@ -33,12 +34,13 @@ Reply parts_of(const ordered_json& message) {
   };
   constexpr std::string_view kOpen = "<think>", kClose = "</think>";
   const std::string_view content = text("content");
-  if (const std::string_view thought = trimmed(text("reasoning_content")); !thought.empty()) return {thought, content};
+  if (const std::string_view thought = trimmed(text("reasoning_content")); !thought.empty())
+    return {thought, content, false};
   const size_t end = content.find(kClose);
-  if (end == std::string_view::npos) return {"", content};
+  if (end == std::string_view::npos) return {"", content, false};
   std::string_view thought = trimmed(content.substr(0, end));
   if (thought.starts_with(kOpen)) thought = trimmed(thought.substr(kOpen.size()));
-  return {thought, content.substr(end + kClose.size())};
+  return {thought, content.substr(end + kClose.size()), true};
 }
 
 }  // namespace
@@ -227,13 +229,13 @@ bool ChatTemplate::State::loses_thought(const std::vector<Message>& messages, co
       if (*found == false) return false;
       break;
     }
-  const auto [thought, rest] = parts_of(json.back());
+  const auto [thought, rest, in_content] = parts_of(json.back());
   if (thought.empty() || text.find(thought) != std::string_view::npos) return false;
   if (is_blank(rest) && !json.back().contains("tool_calls"))
     throw UserError(
         "{} leaves out the thought of the last reply, and the reply has no other text; choose a template that writes "
-        "thoughts, or put the thought into the content",
-        name);
+        "thoughts, such as `template: deepseekr1` for DeepSeek R1's models, or {}",
+        name, in_content ? "leave the row out" : "put the thought into the content");
   return true;
 }
 

@@ -63,21 +63,22 @@ std::string split_of_words(const std::string& path) {
   return "";
 }
 
-// Returns the files that are below the folder `within`; all files when `within` is empty.
-Names files_below(const Names& files, const std::string& within) {
+// Returns the files that are below the subfolder `within`; all files when `within` is empty. Leaves out copies in other
+// formats.
+Names files_below(const DataFolder& folder, const std::string& within) {
   Names out;
-  for (const std::string& file : files)
+  for (const std::string& file : folder.files)
     if (within.empty() || file.starts_with(within + "/")) out.push_back(file);
-  return out;
+  return without_copies(folder.path, std::move(out));
 }
 
-// Sorts the files below the folder `within` into splits by their names. Words in the name of `within` itself do not
+// Sorts the files below the subfolder `within` into splits by their names. Words in the name of `within` itself do not
 // count.
-Splits splits_by_name(const Names& files, const std::string& within) {
+Splits splits_by_name(const DataFolder& folder, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[^/]*[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
   Splits shards, words;
-  for (const std::string& file : files_below(files, within)) {
+  for (const std::string& file : files_below(folder, within)) {
     const auto shard = kShard.match(fs::path(file).filename().string());
     if (shard && std::find(kNoSplit.begin(), kNoSplit.end(), (*shard)[1]) == kNoSplit.end())
       shards[(*shard)[1]].push_back(file);
@@ -92,10 +93,10 @@ Splits splits_by_name(const Names& files, const std::string& within) {
   return shards.empty() ? words : shards;
 }
 
-// Sorts the files below the folder `within` into splits by the subfolder of `within` that they are in.
-Splits splits_by_subfolder(const Names& files, const std::string& within) {
+// Sorts the files below the subfolder `within` into splits by the subfolder of `within` that they are in.
+Splits splits_by_subfolder(const DataFolder& folder, const std::string& within) {
   Splits out;
-  for (const std::string& file : files_below(files, within)) {
+  for (const std::string& file : files_below(folder, within)) {
     const std::string name = within.empty() ? file : file.substr(within.size() + 1);
     if (const size_t end = name.find('/'); end != std::string::npos) out[name.substr(0, end)].push_back(file);
   }
@@ -147,7 +148,7 @@ std::optional<Names> by_readme(const DataFolder& folder, const std::string& subs
     std::string prefix = within.generic_string();
     while (prefix.ends_with('/')) prefix.pop_back();
     if (prefix.empty() || prefix == ".") return std::nullopt;
-    return choose(folder.path, splits_by_name(folder.files, prefix), split);
+    return choose(folder.path, splits_by_name(folder, prefix), split);
   }
   std::map<std::string, Names> wanted;
   if (patterns.IsSequence() && patterns.size() > 0 && patterns[0].IsMap())
@@ -194,13 +195,13 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
         "`dataset`",
         (folder.path / "README.md").string(), std::max(1, error.mark.line + 2));
   }
-  if (files_below(folder.files, subset).empty())
+  if (files_below(folder, subset).empty())
     throw UserError("{}: there is no subset '{}': README.md does not name it, and no subfolder has this name",
                     folder.path.string(), subset);
   std::error_code none;
   const bool saved = fs::exists(folder.path / subset / kSavedSplits, none);
-  return choose(folder.path / subset,
-                saved ? splits_by_subfolder(folder.files, subset) : splits_by_name(folder.files, subset), split);
+  return choose(folder.path / subset, saved ? splits_by_subfolder(folder, subset) : splits_by_name(folder, subset),
+                split);
 }
 
 std::vector<fs::path> split_files(const fs::path& folder, const std::string& subset, const std::string& split) {

@@ -30,7 +30,8 @@ bool matches_path(const std::filesystem::path& pattern, const std::filesystem::p
 // - words in the names of files and subfolders (train, training; validation, valid, val, dev; test, testing, eval,
 //   evaluation);
 // - without any of these, all files.
-// A subset that README.md does not name is a subfolder. Throws UserError, which lists the splits or subsets, when the
+// If README.md does not name files, one of several files that differ only in their ending is read (without_copies). A
+// subset that README.md does not name is a subfolder. Throws UserError, which lists the splits or subsets, when the
 // wanted split or subset does not exist.
 std::vector<std::string> choose_split(const DataFolder& folder, const std::string& subset, const std::string& split);
 // Returns the files that choose_split chooses in a folder that is completely on disk.

@@ -330,33 +330,6 @@ std::string stem_of(const std::filesystem::path& file) {
   return path.substr(0, lower_case(path).rfind(kind_of(file)));
 }
 
-// Leaves out files with the same name as another and another ending, such as train.csv beside train.parquet: they have
-// the same rows. Texts all stay. Prints a note about each left-out file, once.
-std::vector<std::filesystem::path> without_copies(std::vector<std::filesystem::path> files) {
-  const auto rank = [](const std::filesystem::path& file) {
-    const std::string kind = kind_of(file);
-    return std::pair(std::ranges::find(kEnds, kind), kind != lower_case(file.extension().string()));
-  };
-  std::map<std::string, std::filesystem::path> best;
-  for (const auto& file : files) {
-    if (is_text(kind_of(file))) continue;
-    const auto [at, added] = best.emplace(stem_of(file), file);
-    if (!added && rank(file) < rank(at->second)) at->second = file;
-  }
-  static std::mutex mutex;
-  static std::set<std::string> told;
-  const std::lock_guard lock(mutex);
-  std::erase_if(files, [&](const std::filesystem::path& file) {
-    const auto kept = best.find(stem_of(file));
-    if (is_text(kind_of(file)) || kept->second == file) return false;
-    if (told.insert(file.string()).second)
-      info("data: {} is left out, because {} has its name and probably its rows", file.string(),
-           kept->second.filename().string());
-    return true;
-  });
-  return files;
-}
-
 // Prints a note about files of a folder that are not read, once for each folder.
 void tell_left_out(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files,
                    const std::vector<std::filesystem::path>& read) {
@@ -445,7 +418,32 @@ std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem:
   std::erase_if(files, [](const auto& file) { return !is_data_file(file); });
   if (!std::ranges::all_of(files, [](const auto& file) { return is_text(kind_of(file)); }))
     std::erase_if(files, [](const auto& file) { return is_markdown(kind_of(file)); });
-  return without_copies(std::move(files));
+  return files;
+}
+
+std::vector<std::string> without_copies(const std::filesystem::path& folder, std::vector<std::string> files) {
+  const auto rank = [](const std::filesystem::path& file) {
+    const std::string kind = kind_of(file);
+    return std::pair(std::ranges::find(kEnds, kind), kind != lower_case(file.extension().string()));
+  };
+  std::map<std::string, std::string> best;
+  for (const std::string& file : files) {
+    if (is_text(kind_of(file))) continue;
+    const auto [at, added] = best.emplace(stem_of(file), file);
+    if (!added && rank(file) < rank(at->second)) at->second = file;
+  }
+  static std::mutex mutex;
+  static std::set<std::filesystem::path> told;
+  const std::lock_guard lock(mutex);
+  std::erase_if(files, [&](const std::string& file) {
+    const auto kept = best.find(stem_of(file));
+    if (is_text(kind_of(file)) || kept->second == file) return false;
+    if (told.insert(folder / file).second)
+      info("data: {} is left out, because {} has its name and probably its rows", (folder / file).string(),
+           std::filesystem::path(kept->second).filename().string());
+    return true;
+  });
+  return files;
 }
 
 std::optional<TextRows> text_rows_named(std::string_view name) {

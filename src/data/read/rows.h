@@ -61,8 +61,12 @@ bool is_data_file(const std::filesystem::path& file);
 bool is_hidden(const std::filesystem::path& path);
 
 // Returns the data files of a folder with these files. A Markdown file counts only if all data files are texts: beside
-// files of rows in other formats, it probably describes them. Of files that differ only in their ending, one counts.
+// files of rows in other formats, it probably describes them.
 std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files);
+// Leaves out data files with the same name as another and another ending, such as train.csv beside train.parquet: they
+// probably have the same rows. Texts all stay. The paths are relative to `folder`. A note on stderr names each left-out
+// file, once.
+std::vector<std::string> without_copies(const std::filesystem::path& folder, std::vector<std::string> files);
 
 // Returns the lower-case ending that decides how the file is read, without .gz or .zst (".jsonl" for rows.JSONL.gz).
 std::string kind_of(const std::filesystem::path& file);

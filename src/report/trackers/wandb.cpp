@@ -1,6 +1,6 @@
 // Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. W&B does not join offline runs: the upload of a
 // second one with the same id erases the first, or repeats steps. So a resumed run writes a new offline run that begins
-// with the figures of the earlier ones, and removes those.
+// with the figures of the earlier ones, and removes those that it could read completely.
 //
 // Source: wandb_internal.proto.
 #include <wandb_record.pb.h>
@@ -11,6 +11,7 @@
 
 #include "base/environment.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "report/trackers/tracker.h"
 #include "report/trackers/wandb_file.h"
 
@@ -49,7 +50,7 @@ fs::path new_file(const TrackedRun& run) {
 
 // What earlier offline runs of a resumed run have.
 struct Earlier {
-  std::vector<fs::path> folders;         // in the order in which they were written
+  std::vector<fs::path> replaced;        // their folders, except those with a file that could not be read completely
   std::vector<wandb::History> figures;   // up to the step from which the run continues
   std::optional<int64_t> start_seconds;  // the first start, in seconds since 1970
 };
@@ -57,14 +58,19 @@ struct Earlier {
 Earlier read_earlier(const TrackedRun& run) {
   Earlier out;
   if (run.resumed_step == 0) return out;
+  std::vector<fs::path> folders;
   std::error_code failed;
   for (fs::directory_iterator at(parent_folder(run), failed), end; !failed && at != end; at.increment(failed))
-    if (fs::exists(at->path() / file_name(run), failed)) out.folders.push_back(at->path());
-  std::ranges::sort(out.folders);
-  for (const fs::path& folder : out.folders)
-    for (const std::string& bytes : read_wandb_file(folder / file_name(run))) {
+    if (fs::exists(at->path() / file_name(run), failed)) folders.push_back(at->path());
+  std::ranges::sort(folders);  // the order in which they were written
+  for (const fs::path& folder : folders) {
+    WandbRecords file = read_wandb_file(folder / file_name(run));
+    for (const std::string& bytes : file.records) {
       Record record;
-      if (!record.ParseFromString(bytes)) break;
+      if (!record.ParseFromString(bytes)) {
+        file.whole = false;
+        break;
+      }
       if (record.has_run()) {
         const int64_t continues_at = record.run().starting_step();
         std::erase_if(out.figures, [&](const wandb::History& one) { return one.step().num() > continues_at; });
@@ -73,6 +79,12 @@ Earlier read_earlier(const TrackedRun& run) {
       if (record.has_history() && record.history().step().num() <= run.resumed_step)
         out.figures.push_back(record.history());
     }
+    if (file.whole)
+      out.replaced.push_back(folder);
+    else
+      warn("{}: a part of this offline run cannot be read, so the folder stays beside that of the resumed run",
+           folder.string());
+  }
   return out;
 }
 
@@ -117,7 +129,7 @@ class Wandb : public Tracker {
           summary_[item.key()] = parse_json_or_discard<nlohmann::json>(item.value_json());
     }
     std::error_code ignored;  // a folder that stays does no harm beyond being uploaded first
-    for (const fs::path& folder : earlier.folders) fs::remove_all(folder, ignored);
+    for (const fs::path& folder : earlier.replaced) fs::remove_all(folder, ignored);
   }
 
   void log(const TrackedFigures& figures) override {

@@ -58,13 +58,15 @@ void WandbFile::put(std::string_view bytes) {
   at_ += bytes.size();
 }
 
-std::vector<std::string> read_wandb_file(const std::filesystem::path& file) {
+WandbRecords read_wandb_file(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  std::vector<std::string> out;
+  WandbRecords out;
   if (!bytes.starts_with(kFileHead)) return out;
   std::string record;
-  for (size_t at = kFileHead.size(); at + kHeadBytes <= bytes.size();) {
+  bool begun = false;  // the last part is not the end of its record
+  size_t at = kFileHead.size();
+  while (at + kHeadBytes <= bytes.size()) {
     const size_t room = kBlockBytes - at % kBlockBytes;
     if (room < kHeadBytes) {
       at += room;
@@ -74,11 +76,13 @@ std::vector<std::string> read_wandb_file(const std::filesystem::path& file) {
                                                                   << 8;
     const auto kind = static_cast<Part>(bytes[at + 6]);
     const std::string_view part = std::string_view(bytes).substr(at + kHeadBytes, size);
-    if (bytes.compare(at, kHeadBytes, head(part, kind)) != 0) break;
+    if (bytes.compare(at, kHeadBytes, head(part, kind)) != 0) return out;
     record += part;
     at += kHeadBytes + size;
-    if (kind == kFull || kind == kLast) out.push_back(std::exchange(record, ""));
+    begun = kind == kFirst || kind == kMiddle;
+    if (!begun) out.records.push_back(std::exchange(record, ""));
   }
+  out.whole = at == bytes.size() && !begun;
   return out;
 }
 

@@ -28,7 +28,11 @@ class WandbFile {
   size_t at_ = 0;
 };
 
-// Returns the records of a file. Leaves out what follows the first damaged or incomplete record.
-std::vector<std::string> read_wandb_file(const std::filesystem::path& file);
+struct WandbRecords {
+  std::vector<std::string> records;  // up to the first damaged or incomplete record
+  bool whole = false;                // the file has no damaged or incomplete record
+};
+// Reads a file. If it cannot be read, there are no records, and `whole` is false.
+WandbRecords read_wandb_file(const std::filesystem::path& file);
 
 }  // namespace fettle

@@ -74,6 +74,7 @@ ordered_json machine_json(const RunFacts& facts) {
 ordered_json run_facts_json(const RunFacts& facts) {
   const Run& run = facts.run;
   const fs::path folder = fs::weakly_canonical(run.output.folder);
+  std::error_code unknown;
   ordered_json data = counts_json(facts.data.report);
   const int64_t together = row_reader(run.data.rows).examples_per_row;
   data["train_examples"] = facts.batches.examples() / together;
@@ -98,6 +99,7 @@ ordered_json run_facts_json(const RunFacts& facts) {
           {"trained_parameters", run.count(run.trained)},
           {"all_parameters", run.count(run.trained) + run.count(run.frozen)},
           {"recipe", ordered_json::parse(run.output.changed_keys)},
+          {"working_dir", fs::current_path(unknown).string()},
           {"plan", ordered_json(to_json(facts.memory))},
           {"data", std::move(data)},
           {"rows", rows_json(facts)},

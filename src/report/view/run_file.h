@@ -33,8 +33,9 @@ struct RunFacts {
   int64_t resumed_step = 0;
 };
 
-// Returns the content of fettle_run.json: the run's state, the recipe, the memory plan, the statistics of the data, a
-// few rows (as pieces of text, each marked as trained or not trained), and the machine.
+// Returns the content of fettle_run.json: the run's state, the recipe, the folder to which the recipe's paths
+// are relative, the memory plan, the statistics of the data, a few rows (as pieces of text, each marked as trained or
+// not trained), and the machine.
 nlohmann::ordered_json run_facts_json(const RunFacts& facts);
 
 // A problem with these files only causes a warning; the run continues.

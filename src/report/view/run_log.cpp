@@ -168,13 +168,18 @@ void RunLog::take(std::string_view line) {
   }
 }
 
-bool RunLog::update(const FolderFiles& files, std::string_view path, int64_t last_bytes) {
+void RunLog::forget_all_but_last() {
+  if (rows_.size() < 2) return;
+  rows_ = std::vector<LogRow>{rows_.back()};  // a new array, because the old one keeps its memory
+  for (auto& [key, one] : series_) one = {{0}, {one.values.back()}};
+}
+
+bool RunLog::update(const FolderFiles& files, std::string_view path) {
   const std::optional<OpenedFile> file = files.open(path);
   const FileStamp now = file ? file->stamp() : FileStamp{};
   if (now == stamp_) return false;
-  if (now.inode != stamp_.inode || now.size < offset_) *this = {};
-  bool cut = false;  // true: reading begins within a line; the rest of this line is left out
-  if (offset_ == 0 && last_bytes > 0 && now.size > last_bytes) offset_ = now.size - last_bytes, cut = true;
+  if (now.inode != stamp_.inode || now.size < offset_) *this = RunLog(keep_);
+  bool cut = false;  // true: the rest of a line is left out
   stamp_ = now;
   std::string rest;
   int64_t at = offset_;
@@ -188,6 +193,7 @@ bool RunLog::update(const FolderFiles& files, std::string_view path, int64_t las
       if (!cut) take(std::string_view(rest).substr(begin, end - begin));
       cut = false;
     }
+    if (keep_ == Keep::kLast) forget_all_but_last();
     rest.erase(0, begin);
     if (static_cast<int64_t>(rest.size()) > kLongestLine) {  // no program that writes these logs makes so long a line
       rest.clear();

@@ -35,10 +35,14 @@ struct LogSeries {
 // Damaged lines are counted and left out. Values that are not finite are left out.
 class RunLog {
  public:
-  // Reads what was appended to the file since the last call. The first call reads the whole file, or only its last
-  // `last_bytes` bytes if `last_bytes` is above 0. If the file was replaced or became shorter, forgets everything and
-  // reads like the first call. Returns whether anything changed.
-  bool update(const FolderFiles& files, std::string_view path, int64_t last_bytes = 0);
+  // kLast: rows() has only the last row, and each series only its last value. last() and the times are those of the
+  // whole log, but little stays in memory.
+  enum class Keep { kAll, kLast };
+  explicit RunLog(Keep keep = Keep::kAll) : keep_(keep) {}
+
+  // Reads what was appended to the file since the last call. The first call reads the whole file. If the file was
+  // replaced or became shorter, forgets everything and reads it again. Returns whether anything changed.
+  bool update(const FolderFiles& files, std::string_view path);
 
   const std::vector<LogRow>& rows() const { return rows_; }
   // Keys are the names in the file: "loss", "lr", "grad_norm", "eval_loss". Steps, epoch, percentage, times and the
@@ -51,7 +55,9 @@ class RunLog {
 
  private:
   void take(std::string_view line);
+  void forget_all_but_last();
 
+  Keep keep_;
   FileStamp stamp_;
   int64_t offset_ = 0;  // the end of the last complete line
   std::vector<LogRow> rows_;

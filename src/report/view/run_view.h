@@ -15,8 +15,8 @@ namespace fettle {
 // root itself.
 std::string run_path(const std::string& name, std::string_view file);
 
-// Returns a row of the list of runs: {name, state, step, total_steps, loss, eval_loss, ...}. `log` may contain only the
-// end of the log. `alive` says whether a process still works on the run.
+// Returns a row of the list of runs: {name, state, step, total_steps, loss, eval_loss, ...}. `log` may have been
+// read with RunLog::Keep::kLast. `alive` says whether a process still works on the run.
 nlohmann::ordered_json run_summary(const FolderFiles& files, const std::string& name, const RunLog& log, bool alive);
 
 // Returns {name, run: the content of fettle_run.json, results: the content of all_results.json, answers: [files of

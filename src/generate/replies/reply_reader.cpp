@@ -1,6 +1,7 @@
-#include "serve/reply_reader.h"
+#include "generate/replies/reply_reader.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/json_text.h"
@@ -291,6 +292,18 @@ ReplyForm reply_form_of(const std::string& source, bool tools) {
     }
   if (tools) form.calls = call_form_of(source);
   return form;
+}
+
+std::vector<int32_t> mark_ids(const ReplyForm& form, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const std::string_view mark : form.marks())
+    if (const auto id = tokenizer.token_id(mark)) ids.push_back(*id);
+  return ids;
+}
+
+std::string text_at_end(const Tokenizer& tokenizer, const std::vector<int32_t>& prompt) {
+  constexpr size_t kTokens = 16;
+  return tokenizer.decode(std::span(prompt).last(std::min(prompt.size(), kTokens)), false);
 }
 
 std::unique_ptr<ReplyReader> make_reply_reader(const ReplyForm& form, const std::string& tools_json,

@@ -1,11 +1,11 @@
-#include "serve/tool_calls.h"
+#include "generate/replies/tool_calls.h"
 
 #include <algorithm>
 
 #include "base/json_text.h"
 #include "base/text.h"
 #include "data/chat/tool_formats.h"
-#include "serve/loose_json.h"
+#include "generate/replies/loose_json.h"
 
 namespace fettle {
 namespace {

@@ -2,12 +2,14 @@
 // being written.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "serve/tool_calls.h"
+#include "generate/replies/tool_calls.h"
+#include "tokenizer/tokenizer.h"
 
 namespace fettle {
 
@@ -45,6 +47,13 @@ struct ReplyForm {
 
 // Returns the form for a template, whose text is `source`. Without `tools`, calls are not read.
 ReplyForm reply_form_of(const std::string& source, bool tools);
+
+// Returns the ids of the form's marks. A reply that is read must have these tokens in its text
+// (ReplyOptions::shown_ids).
+std::vector<int32_t> mark_ids(const ReplyForm& form, const Tokenizer& tokenizer);
+
+// Returns the text of a prompt's last tokens, for make_reply_reader().
+std::string text_at_end(const Tokenizer& tokenizer, const std::vector<int32_t>& prompt);
 
 // Returns a reader of one reply. `tools_json` are the request's tools. `prompt_end` is the end of the prompt's text: if
 // it opens a block of reasoning, the reply begins with reasoning.

@@ -1,4 +1,4 @@
-#include "serve/loose_json.h"
+#include "generate/replies/loose_json.h"
 
 #include <fmt/format.h>
 
