@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/error.h"
 #include "base/files/standard_output.h"
 #include "base/interrupt.h"
 #include "base/text.h"
@@ -75,17 +76,29 @@ class Conversation {
     });
     out_ << shown.finish() << std::endl;
     check_written(out_);
-    remember(shown.parts());
+    remember(shown.parts(), reply.text);
     remark(reply.end);
     if (InterruptScope::signal() == SIGTERM) ended_by_ = SIGTERM;
   }
 
-  void remember(const ReplyPart& reply) {
+  // Adds the reply to the conversation. `text` is the whole reply, as one text.
+  void remember(const ReplyPart& reply, const std::string& text) {
     Message message{.role = "assistant", .content = reply.content, .extra_json = ""};
     if (!reply.reasoning.empty())
       message.extra_json = nlohmann::json{{"reasoning_content", reply.reasoning}}.dump(
           -1, ' ', false, nlohmann::json::error_handler_t::replace);
     history_.push_back(std::move(message));
+    if (is_blank(reply.content) && !is_accepted()) history_.back() = {.role = "assistant", .content = text};
+  }
+
+  // Returns false if the template refuses the conversation, as some do if a thought was cut off before its answer.
+  bool is_accepted() const {
+    try {
+      prompt();
+    } catch (const UserError&) {
+      return false;
+    }
+    return true;
   }
 
   void remark(ReplyEnd end) {

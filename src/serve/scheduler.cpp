@@ -159,8 +159,10 @@ std::vector<std::shared_ptr<PendingReply>> Scheduler::submit(std::vector<ReplyJo
     const int64_t rows = std::ssize(rows_), most = limits_.max_waiting + rows;
     if (std::ssize(replies) > most)
       throw RequestError(
-          400, fmt::format("the request asks for {} replies, but this server takes {} at a time; ask for fewer",
-                           replies.size(), most));
+          400,
+          fmt::format("the request asks for {} replies, but this server takes {} at a time; ask for fewer, or start "
+                      "the server with a larger --max-waiting",
+                      replies.size(), most));
     // A request for which a row is free does not count as waiting.
     const int64_t free = std::max<int64_t>(0, rows - writing_);
     if (std::ssize(waiting_) + std::ssize(replies) > limits_.max_waiting + free)

@@ -164,7 +164,7 @@ std::optional<int64_t> save_total_limit_within(const Run& run, const ModelReposi
   const int64_t room = std::max<int64_t>(0, free - result_bytes(run, base)) / checkpoint_bytes(run, base);
   const int64_t limit = room - 1 + present;  // for a moment there is one checkpoint more than the limit
   const int64_t own = run.output.save_total_limit;
-  if (room == 0 || limit < left_with(run, 1) || (own != 0 && limit >= own)) return std::nullopt;
+  if (room == 0 || limit < left_with(run, 1) || (own > 0 && limit >= own)) return std::nullopt;
   return limit;
 }
 

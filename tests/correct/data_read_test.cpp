@@ -185,6 +185,9 @@ TEST_F(HubFolder, AnEntryMayListFiles) {
             (std::vector<fs::path>{at / "b.jsonl", at / "a.jsonl"}));
   EXPECT_EQ(find_source(R"({"hf_hub_url": "hub", "file": ["d.jsonl", "c.jsonl"]})", at).files,
             (std::vector<fs::path>{at / "hub/d.jsonl", at / "hub/c.jsonl"}));
+  files({"hub/more/train.jsonl", "hub/more/train.csv", "hub/more/test.jsonl"});
+  EXPECT_EQ(find_source(R"({"hf_hub_url": "hub", "file": ["c.jsonl", "more"]})", at).files,
+            (std::vector<fs::path>{at / "hub/c.jsonl", at / "hub/more/train.jsonl"}));
   EXPECT_THROW(find_source(R"({"file_name": ["a.jsonl", 1]})", at), UserError);
   EXPECT_THROW(find_source(R"({"file_name": ["a.jsonl", "none.jsonl"]})", at), UserError);
 }

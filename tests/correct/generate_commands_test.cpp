@@ -234,6 +234,17 @@ TEST_F(Commands, ThoughtsAreSetApartAndKeptInAFieldOfTheirOwn) {
   EXPECT_EQ(generate(), shown(first));
 }
 
+// Some templates refuse a reply without text.
+TEST_F(Commands, AThoughtWithoutAnAnswerIsKeptAsText) {
+  write_text(folder() / "chat_template.jinja",
+             "{# </think> #}{% for m in messages %}{% if not m.content %}{{ raise_exception('no text') }}{% endif %}"
+             "{{ m.role[0] + '|' + m.content + '|' }}{% endfor %}{% if add_generation_prompt %}a|<think>{% endif %}");
+  recipe.max_new_tokens = 8;
+  const std::string first = continued("u|hello|a|<think>");
+  const Chat talk = chat("hello\nand\n");
+  EXPECT_THAT(talk.out, HasSubstr(std::string(trimmed(continued("u|hello|a|" + first + "|u|and|a|<think>")))));
+}
+
 TEST_F(Commands, ChatSetsAndRemovesTheSystemMessage) {
   write_text(folder() / "chat_template.jinja", kTemplate);
   recipe.max_new_tokens = 8;

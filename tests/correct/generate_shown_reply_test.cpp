@@ -45,6 +45,14 @@ TEST(ShownReply, WithoutAThoughtIsItsContent) {
   EXPECT_EQ(shown(kQwen, "<think>\n\n</think>\n\nfour", 2).text, "four");
 }
 
+TEST(ShownReply, NamesTheFunctionThatIsCalled) {
+  EXPECT_EQ(
+      shown(kGptOss,
+            "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\":\"Paris\"}<|call|>", 3)
+          .text,
+      "to=functions.weather {\"city\":\"Paris\"}<|call|>");
+}
+
 TEST(ShownReply, AnUnfinishedThoughtIsClosed) {
   EXPECT_EQ(shown(kGptOss, "<|channel|>analysis<|message|>add", 2).text, "<think>\nadd\n</think>");
   EXPECT_EQ(shown(kQwen, "<think>add", 2).text, "<think>\nadd\n</think>");

@@ -164,10 +164,12 @@ std::optional<std::vector<fs::path>> local_files(const std::string& where, const
     const std::optional<fs::path> path = location(where, one, dataset_dir);
     if (!path) return std::nullopt;
     try {
-      const auto take = [&](const std::vector<fs::path>& more) { files.insert(files.end(), more.begin(), more.end()); };
-      for (const std::string& file : part.files) take(data_files(*path / file));
-      if (part.files.empty())
-        take(fs::is_directory(*path) ? split_files(*path, part.subset, part.split) : data_files(*path));
+      const auto take = [&](const fs::path& from, const std::string& subset) {
+        const auto more = fs::is_directory(from) ? split_files(from, subset, part.split) : data_files(from);
+        files.insert(files.end(), more.begin(), more.end());
+      };
+      for (const std::string& file : part.files) take(*path / file, "");
+      if (part.files.empty()) take(*path, part.subset);
     } catch (const UserError& error) {
       throw UserError("{}: {}", where, error.what());
     }

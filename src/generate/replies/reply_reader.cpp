@@ -215,6 +215,7 @@ class HarmonyReader : public BufferedReader {
       header_ = held_.substr(0, at);
       held_.erase(0, at + kMessage.size());
       in_message_ = headed_ = true;
+      if (!calls_ && header_.find(kTo) != std::string::npos) out.content += std::string(kTo) + called() + " ";
     }
     const size_t end = held_.find(kEnd);
     if (end != std::string::npos) {
@@ -232,10 +233,15 @@ class HarmonyReader : public BufferedReader {
 
   bool is_call() const { return calls_ && header_.find(kTo) != std::string::npos; }
 
+  // Returns the name of the function in the header of a call.
+  std::string called() const {
+    const std::string name = header_.substr(header_.find(kTo) + kTo.size());
+    return name.substr(0, name.find_first_of(" \t\r\n<"));
+  }
+
   void give(const std::string& text, ReplyPart& out, bool whole) {
     if (is_call() && whole) {
-      std::string name = header_.substr(header_.find(kTo) + kTo.size());
-      name.resize(std::min(name.find_first_of(" \t\r\n<"), name.size()));
+      const std::string name = called();
       const auto arguments = parse_json_or_discard<nlohmann::ordered_json>(text);
       if (arguments.is_object() && !name.empty()) {
         out.calls.push_back({name, arguments.dump()});
