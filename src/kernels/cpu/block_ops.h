@@ -78,6 +78,10 @@ struct BlockOps {
   // a[m * a_row + k], or a[k * a_row + m] when `a_transposed`. n is a multiple of 16.
   void (*product)(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
                   int64_t b_row, float* c, int64_t c_row, bool accumulate);
+  // Like `product`, but does not write the sums to c: writes them to `to`, rounded to bf16. The rows of `to` lie
+  // `to_row` elements apart. Null: not available.
+  void (*last_product)(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
+                       int64_t b_row, float* c, int64_t c_row, bool accumulate, uint16_t* to, int64_t to_row);
 
   void (*transpose)(const Word* from, int64_t rows, int64_t columns, Word* to);
 

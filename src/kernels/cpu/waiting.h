@@ -12,7 +12,9 @@ inline void wait_for(const std::atomic<int64_t>& counter, int64_t value) {
   constexpr int kLooks = 1000;
   for (int i = 0; i < kLooks; ++i) {
     if (counter.load(std::memory_order_acquire) == value) return;
+#ifdef __x86_64__
     __builtin_ia32_pause();
+#endif
   }
   for (int64_t seen; (seen = counter.load(std::memory_order_acquire)) != value;) counter.wait(seen);
 }

@@ -165,6 +165,7 @@ constexpr TileOps kTileOps{.pieces = 1, .pack = pack_blocks, .product = product_
 constexpr BlockOps make_tile_table() {
   BlockOps table = make_table("amx_bf16");
   table.product = tile_product;
+  table.last_product = nullptr;
   table.row_step = 2 * kTile;
   table.word_step = kTile;
   table.tiles = &kTileOps;

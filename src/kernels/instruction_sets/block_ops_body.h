@@ -24,6 +24,8 @@ typedef int32_t Ints __attribute__((vector_size(kBytes)));
 typedef uint32_t Bits __attribute__((vector_size(kBytes)));  // sums wrap around
 typedef float LooseFloats __attribute__((vector_size(kBytes), aligned(4), may_alias));
 typedef int32_t LooseInts __attribute__((vector_size(kBytes), aligned(2), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
+typedef uint16_t LooseHalves __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
 
 constexpr float kHidden = -3e38F;
 
@@ -125,82 +127,22 @@ inline Floats multiply_add(const Word* left, Floats right, Floats sum) {
 #endif
 }
 
-constexpr int64_t kLineWords = 16;  // of a line of the cache
-
-// Computes kRows rows of BlockOps::product, kVectors vectors wide. If `a` is not transposed and there are several
-// vectors, the cache meanwhile fetches the next kRows rows of `a`, which the processor does not foresee. There may be
-// no such rows; fetching from any address is allowed.
-template <int kRows, int kVectors, bool kTransposed>
-void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
-           bool accumulate) {
-  Floats sum[kRows][kVectors];
-#pragma GCC unroll 24
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[r][v] = accumulate ? load(c + r * c_row + v * kLanes) : Floats{};
-  for (int64_t i = 0; i < k; ++i) {
-    if (!kTransposed && kVectors > 1 && i % kLineWords == 0)
-#pragma GCC unroll 24
-      for (int r = 0; r < kRows; ++r) __builtin_prefetch(a + (kRows + r) * a_row + i);
-    Floats right[kVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) right[v] = load(b + i * b_row + v * kLanes);
-#pragma GCC unroll 24
-    for (int r = 0; r < kRows; ++r) {
-      const Word* left = kTransposed ? a + i * a_row + r : a + r * a_row + i;
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = multiply_add(left, right[v], sum[r][v]);
-    }
-  }
-#pragma GCC unroll 24
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes, sum[r][v]);
+// Writes x to `to`, rounded to bf16.
+inline void store_rounded(uint16_t* to, Floats x) {
+#ifdef FETTLE_PAIRS
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), (__m256i)_mm512_cvtneps_pbh((__m512)x));
+#else
+  *reinterpret_cast<LooseHalves*>(to) = __builtin_convertvector((Bits)rounded_bits(x) >> 16, Halves);
+#endif
 }
 
-// The size of a panel, in vectors and in rows. It is the largest size at which the sums and the vectors of the right
-// operand fit into registers.
-constexpr int kPanelVectors = kLanes == 16 ? 4 : 2;
-constexpr int kPanelRows = 6;
-constexpr int kTallRows = kLanes == 16 ? 24 : 12;  // rows of a panel that is one vector wide
+}  // namespace
+}  // namespace fettle::cpu
 
-template <int kVectors, bool kTransposed>
-void columns_product(int64_t m, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
-                     int64_t c_row, bool accumulate) {
-  const int64_t step = kTransposed ? 1 : a_row;
-  int64_t r = 0;
-  if constexpr (kVectors == 1)
-    for (; r + kTallRows <= m; r += kTallRows)
-      panel<kTallRows, kVectors, kTransposed>(k, a + r * step, a_row, b, b_row, c + r * c_row, c_row, accumulate);
-  for (; r + kPanelRows <= m; r += kPanelRows)
-    panel<kPanelRows, kVectors, kTransposed>(k, a + r * step, a_row, b, b_row, c + r * c_row, c_row, accumulate);
-  a += r * step;
-  c += r * c_row;
-  switch (m - r) {
-    case 5: panel<5, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
-    case 4: panel<4, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
-    case 3: panel<3, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
-    case 2: panel<2, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
-    case 1: panel<1, kVectors, kTransposed>(k, a, a_row, b, b_row, c, c_row, accumulate); break;
-    default: break;
-  }
-}
+#include "kernels/instruction_sets/product_body.h"
 
-template <bool kTransposed>
-void product_of(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c,
-                int64_t c_row, bool accumulate) {
-  constexpr int64_t kWidth = kPanelVectors * kLanes;
-  int64_t column = 0;
-  for (; column + kWidth <= n; column += kWidth)
-    columns_product<kPanelVectors, kTransposed>(m, k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
-  for (; column < n; column += kLanes)
-    columns_product<1, kTransposed>(m, k, a, a_row, b + column, b_row, c + column, c_row, accumulate);
-}
-
-void product(int64_t m, int64_t n, int64_t k, const Word* a, int64_t a_row, bool a_transposed, const Word* b,
-             int64_t b_row, float* c, int64_t c_row, bool accumulate) {
-  (a_transposed ? product_of<true> : product_of<false>)(m, n, k, a, a_row, b, b_row, c, c_row, accumulate);
-}
+namespace fettle::cpu {
+namespace {
 
 inline float element(const void* from, DType dtype, int64_t i) {
   return dtype == DType::kBF16 ? widened(static_cast<const uint16_t*>(from)[i]) : static_cast<const float*>(from)[i];
@@ -467,9 +409,6 @@ void scale_rows(float* values, int64_t rows, int64_t width, int64_t row, const f
   }
 }
 
-typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
-typedef uint16_t LooseHalves __attribute__((vector_size(kLanes * 2), aligned(2), may_alias));
-
 // Reads and writes the elements i ... i + kLanes - 1 of an array.
 struct Whole {
   template <DType kType>
@@ -481,12 +420,7 @@ struct Whole {
   template <DType kType>
   void write(void* to, int64_t i, Floats x) const {
     if constexpr (kType == DType::kF32) return store(static_cast<float*>(to) + i, x);
-    uint16_t* const at = static_cast<uint16_t*>(to) + i;
-#ifdef FETTLE_PAIRS
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), (__m256i)_mm512_cvtneps_pbh((__m512)x));
-#else
-    *reinterpret_cast<LooseHalves*>(at) = __builtin_convertvector((Bits)rounded_bits(x) >> 16, Halves);
-#endif
+    store_rounded(static_cast<uint16_t*>(to) + i, x);
   }
 };
 
@@ -575,6 +509,7 @@ constexpr BlockOps make_table(const char* name) {
 #endif
           .pack_turned = pack_turned,
           .product = product,
+          .last_product = last_product,
           .transpose = transpose,
           .softmax = softmax,
           .softmax_gradient = softmax_gradient,

@@ -76,12 +76,16 @@ void multiply_panel(const Product<WordOperands>& all, const Panel& panel, int64_
   float* const sums =
       in_result ? static_cast<float*>(all.c) + panel.row * p.n + panel.column : &slice[WordOperands::kSliceWords].f32;
   const int64_t sum_row = in_result ? p.n : panel.width();
-  all.operands[0].multiply(panel, first, count, slice, sums, sum_row, first > 0);
+  // The last product of words rounds and stores the sums, if it can.
+  const bool rounds = all.ops.last_product != nullptr && p.result == DType::kBF16 && p.scale == 1 && last &&
+                      panel.columns == panel.width();
+  uint16_t* const result = rounds ? static_cast<uint16_t*>(all.c) + panel.row * p.n + panel.column : nullptr;
+  all.operands[0].multiply(panel, first, count, slice, sums, sum_row, first > 0, p.k2 > 0 ? nullptr : result);
   if (last && p.k2 > 0) {
     all.tasks.wait(all.seconds);
-    all.operands[1].multiply(panel, 0, all.operands[1].words(), slice, sums, sum_row, true);
+    all.operands[1].multiply(panel, 0, all.operands[1].words(), slice, sums, sum_row, true, result);
   }
-  if (!in_result) store_sums(p, all.ops, panel, sums, sum_row, all.c);
+  if (!in_result && !rounds) store_sums(p, all.ops, panel, sums, sum_row, all.c);
 }
 
 // Like the function above, for tiles. Adds to the panel if `add` is true.

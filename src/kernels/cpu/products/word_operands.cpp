@@ -89,7 +89,7 @@ void WordOperands::fetch_b(const Panel& panel, int64_t first, int64_t count, int
 }
 
 void WordOperands::multiply(const Panel& panel, int64_t first, int64_t count, Word* slice, float* sums, int64_t sum_row,
-                            bool accumulate) const {
+                            bool accumulate, uint16_t* result) const {
   for (int64_t from = first; from < first + count; from += kDepth) {
     const int64_t depth = std::min(kDepth, first + count - from), next = from + depth;
     pack_b(panel, from, depth, slice);
@@ -99,10 +99,15 @@ void WordOperands::multiply(const Panel& panel, int64_t first, int64_t count, Wo
     const int64_t step = quotient_up(quotient_up(panel.rows, parts), row_step()) * row_step();
     for (int64_t r = 0, part = 0; r < panel.rows; r += step, ++part) {
       if (fetches) fetch_b(panel, next, std::min(kDepth, first + count - next), part, parts);
-      const int64_t row = panel.row + r;
-      ops_->product(std::min(step, panel.rows - r), panel.width(), depth,
-                    a_across_ ? a + from * a_row_ + row : a + row * a_row_ + from, a_row_, a_across_, slice,
-                    panel.width(), sums + r * sum_row, sum_row, accumulate || from > first);
+      const int64_t row = panel.row + r, rows = std::min(step, panel.rows - r), width = panel.width();
+      const Word* const left = a_across_ ? a + from * a_row_ + row : a + row * a_row_ + from;
+      float* const c = sums + r * sum_row;
+      const bool adds = accumulate || from > first;
+      if (result != nullptr && next >= first + count)
+        ops_->last_product(rows, width, depth, left, a_row_, a_across_, slice, width, c, sum_row, adds, result + r * n_,
+                           n_);
+      else
+        ops_->product(rows, width, depth, left, a_row_, a_across_, slice, width, c, sum_row, adds);
     }
   }
 }

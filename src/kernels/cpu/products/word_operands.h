@@ -31,9 +31,10 @@ class WordOperands {
   int64_t words() const { return words_; }  // of a row of `a`, along k
   // Computes the sums of a panel over `count` words along k from the word `first` on, or adds to them if `accumulate`
   // is true. The panel's columns are filled up to a multiple of 16. Rows of sums lie `sum_row` floats apart. `slice` is
-  // memory for kSliceWords words.
+  // memory for kSliceWords words. If `result` is not null, the sums are written there, rounded to bf16, in rows as long
+  // as those of the product's result; BlockOps::last_product must be available, and `sums` is then scratch memory.
   void multiply(const Panel& panel, int64_t first, int64_t count, Word* slice, float* sums, int64_t sum_row,
-                bool accumulate) const;
+                bool accumulate, uint16_t* result = nullptr) const;
 
  private:
   void pack_b(const Panel& panel, int64_t first, int64_t count, Word* to) const;
