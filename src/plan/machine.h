@@ -34,8 +34,8 @@ std::string topology_shape(const Target& target, int64_t hosts, int64_t per_host
 
 // The compiler's output for a program.
 struct CompiledStep {
-  MemoryStats
-      memory;  // includes the kernels' workspace, for which the compiler leaves the size open if no device is here
+  // Includes the kernels' workspace, whose size the compiler leaves open if no device is here.
+  MemoryStats memory;
   std::string optimized;  // bytes for read_hlo()
 };
 
