@@ -65,6 +65,11 @@ AddedToken AddedTokens::read(const JsonField& field, int32_t id) {
           field.boolean_or("special", false)};
 }
 
+nlohmann::json AddedTokens::entry(const std::string& content, bool special, bool normalized) {
+  return {{"content", content}, {"single_word", false}, {"lstrip", false},
+          {"rstrip", false},    {"special", special},   {"normalized", normalized}};
+}
+
 void AddedTokens::add(AddedToken token) {
   if (token.content.empty()) return;
   by_content_[token.content] = token.id;

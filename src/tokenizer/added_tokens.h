@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -48,6 +49,8 @@ class AddedTokens {
  public:
   // Reads one entry of `added_tokens`, or of `added_tokens_decoder`, where the id is the key.
   static AddedToken read(const JsonField& field, int32_t id);
+  // Returns such an entry, without the id, for a token that takes no white space and matches within words, too.
+  static nlohmann::json entry(const std::string& content, bool special, bool normalized);
 
   // Adds a token, or replaces the one with the same id. Ignores a token without content.
   void add(AddedToken token);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files/json_file.h"
 #include "base/log.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
@@ -23,10 +24,7 @@ struct TokenToAdd {
   int32_t id = 0;
   bool special = false;
 
-  Json json() const {
-    return {{"content", content}, {"single_word", false}, {"lstrip", false},
-            {"rstrip", false},    {"special", special},   {"normalized", !special}};
-  }
+  Json json() const { return AddedTokens::entry(content, special, !special); }
 };
 
 // Adds the tokens to a list of added tokens. Removes earlier entries with the same ids.

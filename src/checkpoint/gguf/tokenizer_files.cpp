@@ -10,6 +10,7 @@
 #include "base/files/output_file.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/model_files.h"
+#include "tokenizer/added_tokens.h"
 
 namespace fettle {
 namespace {
@@ -77,8 +78,7 @@ void write_text(const fs::path& path, const Json& value) {
 }
 
 Json added_token(const std::string& content, bool special) {
-  return {{"content", content}, {"single_word", false}, {"lstrip", false},
-          {"rstrip", false},    {"normalized", false},  {"special", special}};
+  return AddedTokens::entry(content, special, false);
 }
 
 bool is_added(int64_t type) {

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files/json_file.h"
 #include "base/files/mapped_file.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/models/sentencepiece_file.h"
 #include "tokenizer/text/unicode.h"
 
@@ -138,14 +139,10 @@ class Reader {
     vocab_ = vocab;
     Json added = Json::array();
     for (const std::string& token : special_)
-      if (vocab.contains(token) && vocab[token].is_number_integer())
-        added.push_back({{"id", vocab[token]},
-                         {"content", token},
-                         {"single_word", false},
-                         {"lstrip", false},
-                         {"rstrip", false},
-                         {"normalized", false},
-                         {"special", true}});
+      if (vocab.contains(token) && vocab[token].is_number_integer()) {
+        added.push_back(AddedTokens::entry(token, true, false));
+        added.back()["id"] = vocab[token];
+      }
     out_.tokenizer["model"] = model;
     out_.tokenizer["added_tokens"] = added;
   }

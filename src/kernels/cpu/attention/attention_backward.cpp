@@ -99,11 +99,11 @@ class Backward {
       const int64_t head = i / s_.blocks, block = i % s_.blocks;
       head < heads ? store_queries(head, block) : store_keys(head - heads, block);
     };
+    auto differentiate_part = [&](int64_t i) { differentiate(i % heads, i / heads); };
     TaskRow tasks;
     const TaskRow::Group packing = tasks.add(blocks, pack);
-    tasks.add(blocks, store,
-              tasks.add(
-                  heads * w_.parts, [&](int64_t i) { differentiate(i % heads, i / heads); }, packing));
+    const TaskRow::Group gradients = tasks.add(heads * w_.parts, differentiate_part, packing);
+    tasks.add(blocks, store, gradients);
     tasks.run(parallel);
   }
 

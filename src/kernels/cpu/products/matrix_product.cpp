@@ -54,10 +54,6 @@ struct Product {
   const TaskRow& tasks;
   TaskRow::Group seconds = TaskRow::kNone;  // the second operands are complete when these tasks have ended
 
-  Product(const MatrixProduct& product, const BlockOps& block_ops, void* result, void* workspace, const TaskRow& row)
-      : Product(product, block_ops, result, static_cast<Word*>(workspace), row) {}
-
- private:
   Product(const MatrixProduct& product, const BlockOps& block_ops, void* result, Word* free, const TaskRow& row)
       : p(product),
         ops(block_ops),
@@ -115,7 +111,7 @@ TaskRow::Group add_packing(const std::shared_ptr<Product<Operands>>& all, bool s
 
 TaskRow::Group add_by_words(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace, TaskRow& tasks,
                             ProductAfter after) {
-  auto all = std::make_shared<Product<WordOperands>>(p, ops, c, workspace, tasks);
+  auto all = std::make_shared<Product<WordOperands>>(p, ops, c, static_cast<Word*>(workspace), tasks);
   TaskRow::Group before = add_packing(all, false, tasks, after.operands);
   all->seconds = add_packing(all, true, tasks, after.seconds);
   const int64_t words = all->operands[0].words();
@@ -135,7 +131,7 @@ TaskRow::Group add_by_tiles(const MatrixProduct& p, const BlockOps& ops, void* c
   TaskRow::Group before = after.operands;
   for (int64_t pass = 0; pass < passes; ++pass) {
     // All passes pack the left operand into the same memory.
-    auto all = std::make_shared<Product<TileOperands>>(p, ops, c, workspace, tasks);
+    auto all = std::make_shared<Product<TileOperands>>(p, ops, c, static_cast<Word*>(workspace), tasks);
     if (passes > 1) all->operands[0].begin_pass(pass);
     before = add_packing(all, false, tasks, before);
     const bool last = pass == passes - 1;
