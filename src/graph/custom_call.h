@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -46,9 +47,11 @@ struct CustomCall {
   std::vector<Partition> out;  // one per result; when empty, every device computes the whole results
   // The order of each result's dims in memory, from minor to major. When empty, all results are row-major.
   std::vector<Dims> result_layouts = {};
+  // Pairs (result, operand): the result has the operand's memory.
+  std::vector<std::pair<int64_t, int64_t>> aliases = {};
   CallCost cost;
-  // The function accepts slices of stacked arrays (graph/slices_in_place.h).
-  bool reads_slices = false;
+  // The function accepts slices of stacked arrays, as operands and as results (graph/slices_in_place.h).
+  bool takes_slices = false;
   bool elementwise = false;  // as cheap as an elementwise op: only Remat::kNone saves its results
   // Returns the cotangents of the operands (null = zero), built with ordinary ops and further custom calls.
   // `VjpArgs::cotangents` has one tensor per result (null = zero). Without this function, a gradient through the call

@@ -66,7 +66,7 @@ bool Program::uses_host_memory() const {
 std::string Program::text(bool tf32) const {
   std::shared_ptr<Block> pruned = prune(*block_);
   const bool sharded = mesh_.size() > 1;
-  if (!sharded) pruned = prune(*read_slices_in_place(*pruned));
+  if (!sharded) pruned = prune(*use_slices_in_place(*pruned));
   auto sharding = [&](const Partition& partition, const Shape& shape) {
     return sharded ? "sdy.sharding = #sdy.sharding" + mlir_sharding(partition, shape.rank()) : std::string();
   };

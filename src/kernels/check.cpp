@@ -172,11 +172,11 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
     anywhere.pays = nullptr;  // trials are small, so run the kernel even where it is not faster
     // Only Fettle's own handlers read slices. One trial on slices is enough, because all trials would read them in the
     // same way.
-    const bool reads_slices = mesh.size() == 1 && kernel->register_handlers != nullptr;
+    const bool takes_slices = mesh.size() == 1 && kernel->register_handlers != nullptr;
     KernelVerdict verdict{kernel, true, "", 0, 1};
     std::vector<Trial> trials = trials_of(kernel->composite, mesh, kernel->every_width);
     for (Trial& trial : trials) {
-      const bool slices = reads_slices && &trial == &trials.back();
+      const bool slices = takes_slices && &trial == &trials.back();
       const std::string title = trial.title;
       Results body, got;
       try {

@@ -1,4 +1,4 @@
-// Tests which operands of calls become stacks (graph/slices_in_place.h).
+// Tests which operands and results of calls become stacks (graph/slices_in_place.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ using Tensors = std::vector<Tensor>;
 
 constexpr int64_t kTrips = 4;
 
-Tensor call(const Tensors& operands, bool reads_slices) {
+Tensor call(const Tensors& operands, bool takes_slices) {
   const Shape result = operands[0].shape();
-  return custom_call({.kernel = "made/1", .target = "made", .results = {result}, .reads_slices = reads_slices},
+  return custom_call({.kernel = "made/1", .target = "made", .results = {result}, .takes_slices = takes_slices},
                      operands)[0];
 }
 
@@ -78,6 +78,77 @@ TEST(SlicesInPlace, ThroughReshapes) {
   });
   EXPECT_THAT(text, HasSubstr("slices = array<i64: 1, 0>"));
   EXPECT_THAT(text, HasSubstr("(tensor<3xf32>, tensor<4x3x1xf32>, tensor<i32>)"));
+}
+
+TEST(SlicesInPlace, ResultsThatTheLoopStacks) {
+  const std::string text = text_of([](const Tensor&, const Tensors& c, const Tensors& x) -> ScanStep {
+    const Tensor y = call({c[0], x[0]}, true);
+    return {{c[0] + x[1]}, {y, c[0]}};
+  });
+  // The call gets the stack that it reads, the stack that it writes, and the index.
+  EXPECT_THAT(text, HasSubstr("slices = array<i64: 1, 0>, written_slices = array<i64: 0>"));
+  EXPECT_THAT(text, HasSubstr("output_tuple_indices = [], operand_index = 2"));
+  EXPECT_THAT(text, HasSubstr("(tensor<3xf32>, tensor<4x3xf32>, tensor<4x3xf32>, tensor<i32>) -> tensor<4x3xf32>"));
+  // Both stacks begin as unwritten memory. The one that no call writes is updated with the slice.
+  EXPECT_THAT(text, HasSubstr("@fettle_unwritten_1()"));
+  EXPECT_THAT(text, HasSubstr("-> (tensor<4x3xf32>, tensor<4x3xf32>)"));
+  EXPECT_THAT(text, HasSubstr("stablehlo.dynamic_update_slice"));
+  EXPECT_THAT(text, Not(HasSubstr("stablehlo.constant dense<0.0")));
+}
+
+TEST(SlicesInPlace, ResultsThatOtherCallsReadWhereTheyAre) {
+  const std::string text = text_of([](const Tensor&, const Tensors& c, const Tensors& x) -> ScanStep {
+    const Tensor y = call({c[0], x[0]}, true);
+    return {{call({c[0], reshape(y, {3, 1})}, true)}, {y}};
+  });
+  EXPECT_THAT(text, HasSubstr("{slices = array<i64: 1, 0>}"));
+  EXPECT_THAT(text, HasSubstr("(tensor<3xf32>, tensor<4x3x1xf32>, tensor<i32>)"));
+  EXPECT_THAT(text, Not(HasSubstr("stablehlo.dynamic_slice")));
+  EXPECT_THAT(text, Not(HasSubstr("stablehlo.dynamic_update_slice")));
+}
+
+TEST(SlicesInPlace, ResultsAreCutOutForOtherOps) {
+  const std::string text = text_of([](const Tensor&, const Tensors& c, const Tensors& x) -> ScanStep {
+    const Tensor y = call({c[0], x[0]}, true);
+    return {{y + c[0]}, {y}};
+  });
+  EXPECT_THAT(text, HasSubstr("written_slices = array<i64: 0>"));
+  EXPECT_THAT(text, HasSubstr("stablehlo.dynamic_slice"));
+}
+
+TEST(SlicesInPlace, AResultIsWrittenToOneStackOnly) {
+  const std::string text = text_of([](const Tensor&, const Tensors& c, const Tensors& x) -> ScanStep {
+    const Tensor y = call({c[0], x[0]}, true);
+    return {{c[0]}, {y, reshape(y, {1, 3})}};
+  });
+  EXPECT_THAT(text, HasSubstr("written_slices = array<i64: 0>"));
+  EXPECT_THAT(text, HasSubstr("stablehlo.dynamic_update_slice"));
+}
+
+TEST(SlicesInPlace, ResultsOfCallsThatCannotWriteSlicesStayWhole) {
+  const std::string text = text_of([](const Tensor&, const Tensors& c, const Tensors& x) -> ScanStep {
+    return {{c[0]}, {call({c[0], x[0]}, false)}};
+  });
+  EXPECT_THAT(text, Not(HasSubstr("written_slices")));
+  EXPECT_THAT(text, Not(HasSubstr("fettle_unwritten")));
+}
+
+// A loop that may end early leaves zeros in the slices that it does not reach.
+TEST(SlicesInPlace, StacksOfALimitedLoopBeginAsZeros) {
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor x = program.input("x", {DType::kF32, {kTrips, 3}}), start = program.input("start", {DType::kF32, {3}});
+  const Tensor limit = program.input("limit", {DType::kI32, {}});
+  const ScanStep out = scan(kTrips, {start}, {x},
+                            [](const Tensor&, const Tensors& c, const Tensors& slices) -> ScanStep {
+                              return {c, {call({c[0], slices[0]}, true)}};
+                            },
+                            {.limit = limit});
+  program.output("stack", out.ys[0]);
+  const std::string text = program.text();
+  EXPECT_THAT(text, HasSubstr("written_slices = array<i64: 0>"));
+  EXPECT_THAT(text, HasSubstr("stablehlo.constant dense<0.0"));
+  EXPECT_THAT(text, Not(HasSubstr("fettle_unwritten")));
 }
 
 }  // namespace

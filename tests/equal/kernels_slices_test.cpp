@@ -1,5 +1,5 @@
-// Tests that kernels which read slices of stacked weights and saved values in place give the same bits as kernels that
-// get copies of the slices, and that the programs then have no copies.
+// Tests that kernels which read and write slices of stacked weights and saved values in place give the same bits as
+// kernels that get copies of the slices, and that the programs then have no copies.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,6 +87,62 @@ TEST(KernelSlices, SeveralDevicesCopy) {
   EXPECT_THAT(run.text, HasSubstr("tensor<1x11x37xf32>"));
 }
 
+// Computes kTrips layers, whose products are stacked, in a loop or one after another. The second product reads what the
+// first one wrote. `limit` is the number of layers that the loop visits; 0: all.
+constexpr int64_t kTrips = 4;
+std::map<std::string, Value> run_stacks(bool loop, bool reverse, int32_t limit) {
+  const ChooseKernel choose = choose_among(kernels_anywhere(cpu_devices().client().plugin()));
+  GraphRun run({}, choose);
+  const ShardingRules rules{{}};
+  const Tensor x = run.input(random_value({DType::kF32, {8, kLength, kWide}}, 1));
+  const Tensor down = run.input(random_value({DType::kF32, {kTrips, kNarrow, kWide}}, 3, -0.3, 0.3));
+  const Tensor up = run.input(random_value({DType::kF32, {kTrips, kWide, kNarrow}}, 4, -0.3, 0.3));
+  const ScanBody body = [&](const Tensor&, const Tensors& c, const Tensors& w) -> ScanStep {
+    const Tensor low = product(&rules, c[0], w[0]);
+    const Tensor wide = product(&rules, low, w[1]);
+    const Tensor next = c[0] + wide;  // without rounding that depends on how the compiler fuses it
+    return {{next}, {reshape(low, {8 * kLength, kNarrow}), wide, next}};
+  };
+  Tensors ys;
+  if (loop) {
+    ScanOptions options{.reverse = reverse};
+    if (limit > 0) options.limit = run.input(i32({}, {static_cast<double>(limit)}));
+    ys = scan(kTrips, {x}, {down, up}, body, options).ys;
+  } else {
+    const auto one = [](const Tensor& stack, int64_t at) {
+      return reshape(slice(stack, 0, at, at + 1), Dims(stack.dims().begin() + 1, stack.dims().end()));
+    };
+    std::vector<Tensors> rows(kTrips);
+    const int64_t trips = limit > 0 ? limit : kTrips;
+    Tensor carry = x;
+    for (int64_t i = 0; i < trips; ++i) {
+      const int64_t at = reverse ? trips - 1 - i : i;
+      const ScanStep step = body({}, {carry}, {one(down, at), one(up, at)});
+      carry = step.carries[0];
+      rows[static_cast<size_t>(at)] = step.ys;
+    }
+    for (size_t y = 0; y < 3; ++y) {
+      Tensors stack;
+      for (const Tensors& row : rows) stack.push_back(expand(row.empty() ? zeros_like(rows[0][y]) : row[y], 0));
+      ys.push_back(concatenate(stack, 0));
+    }
+  }
+  for (size_t y = 0; y < ys.size(); ++y) run.output("stack" + std::to_string(y), ys[y]);
+  if (loop) {
+    EXPECT_THAT(run.program().text(), HasSubstr("written_slices = array<i64: 0>"));
+  }
+  return run.run();
+}
+
+TEST(WrittenSlices, AreTheStacksOfSeparateLayers) {
+  for (const bool reverse : {false, true})
+    for (const int32_t limit : {0, 3}) {
+      const auto stacks = run_stacks(true, reverse, limit), wanted = run_stacks(false, reverse, limit);
+      for (const auto& [name, value] : wanted)
+        EXPECT_EQ(stacks.at(name).elements, value.elements) << name << ", reverse " << reverse << ", limit " << limit;
+    }
+}
+
 // As in StableHLO's dynamic_slice, the number of a slice is clamped.
 TEST(SlicedFrame, TakesTheSliceAndRemovesWhatNamesIt) {
   int64_t stack_dims[] = {3, 2, 2};
@@ -122,6 +178,35 @@ TEST(SlicedFrame, TakesTheSliceAndRemovesWhatNamesIt) {
     EXPECT_EQ(*static_cast<const float*>(slice->data), first) << index;
   }
   EXPECT_EQ(x.rank, 3) << "the frame of the caller does not change";
+}
+
+TEST(SlicedFrame, GivesTheSliceThatIsWritten) {
+  int64_t stack_dims[] = {3, 2};
+  float stack[6], whole[1];
+  int32_t number = 2;
+  XLA_FFI_Buffer x{.dtype = XLA_FFI_DataType_F32, .data = stack, .rank = 2, .dims = stack_dims};
+  XLA_FFI_Buffer other{.dtype = XLA_FFI_DataType_F32, .data = whole, .rank = 0};
+  XLA_FFI_Buffer last{.dtype = XLA_FFI_DataType_S32, .data = &number};
+  void* args[] = {&other, &x, &last};
+  void* rets[] = {&other, &x};
+  int64_t results[] = {1};
+  XLA_FFI_Array written{XLA_FFI_DataType_S64, 1, results};
+  XLA_FFI_ByteSpan name{"written_slices", 14};
+  XLA_FFI_ByteSpan* names[] = {&name};
+  XLA_FFI_AttrType types[] = {XLA_FFI_AttrType_ARRAY};
+  void* attributes[] = {&written};
+  XLA_FFI_CallFrame frame{};
+  frame.args = {.size = 3, .args = args};
+  frame.rets = {.size = 2, .rets = rets};
+  frame.attrs = {.size = 1, .types = types, .names = names, .attrs = attributes};
+  cpu::SlicedFrame sliced(frame);
+  EXPECT_EQ(sliced.get()->args.size, 1) << "the stack before the call and the index are left out";
+  EXPECT_EQ(sliced.get()->attrs.size, 0);
+  EXPECT_EQ(sliced.get()->rets.rets[0], &other);
+  const auto* slice = static_cast<const XLA_FFI_Buffer*>(sliced.get()->rets.rets[1]);
+  EXPECT_EQ(slice->rank, 1);
+  EXPECT_EQ(slice->data, stack + 4);
+  EXPECT_EQ(rets[1], &x) << "the frame of the caller does not change";
 }
 
 }  // namespace

@@ -100,6 +100,17 @@ std::string layouts_text(const std::vector<Shape>& shapes, const std::vector<Dim
   return fmt::format("[{}]", fmt::join(out, ", "));
 }
 
+// Formats the results that have the memory of operands; "" if there are none.
+std::string aliases_text(const CustomCall& call) {
+  if (call.aliases.empty()) return "";
+  std::vector<std::string> out;
+  for (const auto& [result, operand] : call.aliases)
+    out.push_back(fmt::format(
+        "#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, operand_tuple_indices = []>",
+        call.results.size() == 1 ? "" : std::to_string(result), operand));
+  return fmt::format(", output_operand_aliases = [{}]", fmt::join(out, ", "));
+}
+
 std::vector<std::string> types_of(const std::vector<Shape>& shapes) {
   std::vector<std::string> out;
   for (const Shape& shape : shapes) out.push_back(mlir_type(shape));
@@ -116,9 +127,9 @@ std::string plain_call(const CustomCall& call, int64_t shards, const std::vector
   const std::string config =
       call.config.empty() ? fmt::format("api_version = 4 : i32, backend_config = {{{}}}", fmt::join(attributes, ", "))
                           : fmt::format("backend_config = {}", quoted(call.config));
-  return fmt::format("stablehlo.custom_call @{}({}) {{{}{}, operand_layouts = {}, result_layouts = {}}} : ({}) -> {}",
-                     symbol(call.target), fmt::join(operands, ", "), config, cost_text(call, shards),
-                     layouts_text(inputs), layouts_text(results, call.result_layouts),
+  return fmt::format("stablehlo.custom_call @{}({}) {{{}{}{}, operand_layouts = {}, result_layouts = {}}} : ({}) -> {}",
+                     symbol(call.target), fmt::join(operands, ", "), config, aliases_text(call),
+                     cost_text(call, shards), layouts_text(inputs), layouts_text(results, call.result_layouts),
                      fmt::join(types_of(inputs), ", "), one_or_tuple(types_of(results)));
 }
 

@@ -46,7 +46,7 @@ std::optional<Kernel> gated_kernel(const CompositeSite& site) {
                         .in = {split, split, split},
                         .out = {split, split},
                         .cost = {.flops = 30 * elements, .bytes = 5 * bytes},
-                        .reads_slices = true,
+                        .takes_slices = true,
                         .elementwise = true},
                        {args.operands[0], args.operands[1], args.cotangents[0]});
   };
@@ -58,7 +58,7 @@ std::optional<Kernel> gated_kernel(const CompositeSite& site) {
                         .in = {split, split},
                         .out = {split},
                         .cost = {.flops = 25 * elements, .bytes = 3 * bytes},
-                        .reads_slices = true,
+                        .takes_slices = true,
                         .elementwise = true,
                         .gradient = gradient},
                        inputs);
@@ -89,7 +89,7 @@ std::optional<Kernel> rms_norm_kernel(const CompositeSite& site) {
                             .in = {split, {}, rows, split},
                             .out = {split},
                             .cost = {.flops = 8 * elements, .bytes = 3 * bytes},
-                            .reads_slices = true,
+                            .takes_slices = true,
                             .elementwise = true},
                            {in, args.operands[1], factor, dy})[0];
     if (args.active[1]) {
@@ -108,7 +108,7 @@ std::optional<Kernel> rms_norm_kernel(const CompositeSite& site) {
                          .in = {split, {}},
                          .out = {split, rows},
                          .cost = {.flops = 4 * elements, .bytes = 2 * bytes},
-                         .reads_slices = true,
+                         .takes_slices = true,
                          .elementwise = true,
                          .gradient = gradient},
                         {inputs[0], offset == 0 ? weight32 : weight32 + offset})[0]};
@@ -131,7 +131,7 @@ Tensor rotated(const std::vector<Partition>& splits, const Tensors& inputs, bool
                       .in = splits,
                       .out = {splits[0]},
                       .cost = {.flops = 3 * x.elements(), .bytes = 2 * x.bytes() + 2 * inputs[1].shape().bytes()},
-                      .reads_slices = true,
+                      .takes_slices = true,
                       .elementwise = true,
                       .gradient = gradient},
                      inputs)[0];
@@ -166,7 +166,7 @@ std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site) {
                         .in = {split, of_rows, of_rows},
                         .out = {of_rows, of_rows, split},
                         .cost = {.flops = 25 * logits.elements(), .bytes = logits.bytes() + slope.bytes()},
-                        .reads_slices = true},
+                        .takes_slices = true},
                        operands);
   };
 }

@@ -70,7 +70,7 @@ Tensors gradient(const Site& site, const VjpArgs& args) {
                                      .in = in,
                                      .out = {site.split_q, site.split_k, site.split_k, {}},
                                      .cost = {.flops = site.flops / 2 * 5, .bytes = bytes},
-                                     .reads_slices = true},
+                                     .takes_slices = true},
                                     operands);
   for (size_t i = 0; i < 3; ++i) cotangents[i] = grads[i];
   return cotangents;
@@ -102,7 +102,7 @@ std::optional<Kernel> attention_kernel(const CompositeSite& composite) {
                          .in = site.operand_splits(),
                          .out = {site.split_q, site.split_sums, {}},
                          .cost = {.flops = site.flops, .bytes = 2 * (site.q.bytes() + site.k.bytes())},
-                         .reads_slices = true,
+                         .takes_slices = true,
                          .gradient = [site](const VjpArgs& args) { return gradient(site, args); }},
                         operands)[0]};
   };

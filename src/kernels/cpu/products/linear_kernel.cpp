@@ -61,7 +61,7 @@ Tensor call(const LinearSite& site, const ProductCall& p, const Tensor& a, const
        .out = {p.out, {}},
        .cost = {.flops = 2 * devices * p.m * p.n * p.k,
                 .bytes = a.shape().bytes() + b.shape().bytes() + p.result.bytes()},
-       .reads_slices = true,
+       .takes_slices = true,
        .gradient = gradient},
       {a, b})[0];
 }

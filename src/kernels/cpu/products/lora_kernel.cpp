@@ -103,7 +103,7 @@ Tensors lora_gradient(const LoraSite& site, const VjpArgs& args) {
                    .cost = {.flops = site.flops() + 2 * site.mesh.size() * site.shard.rows * site.shard.rank *
                                                         (site.shard.in + site.shard.out),
                             .bytes = 2 * site.x.bytes() + site.weight.bytes() + site.y.bytes()},
-                   .reads_slices = true},
+                   .takes_slices = true},
                   {x, weight, a, b, args.results[1], dy});
   out[0] = grads[0];
   auto whole = [&](const Tensor& sums, DType dtype) {
@@ -135,7 +135,7 @@ std::optional<Kernel> lora_kernel(const CompositeSite& composite) {
                      .in = {site.rows, {}, {}, {}},
                      .out = {site.rows_of_result(), site.rows, {}},
                      .cost = {.flops = site.flops(), .bytes = site.x.bytes() + site.weight.bytes() + site.y.bytes()},
-                     .reads_slices = true,
+                     .takes_slices = true,
                      .gradient = [site](const VjpArgs& args) { return lora_gradient(site, args); }},
                     operands)[0]};
   };
