@@ -20,12 +20,13 @@ struct Case {
   bool a_turned, b_turned;
 };
 constexpr Case kCases[] = {
-    {"135M q, forward", 512, 576, 576, false, true},       {"135M gate, forward", 512, 1536, 576, false, true},
-    {"135M gate, backward", 512, 576, 1536, false, false}, {"135M gate, weight", 1536, 576, 512, true, false},
-    {"135M head, forward", 512, 49152, 576, false, true},  {"135M head, backward", 512, 576, 49152, false, false},
-    {"135M LoRA A, forward", 512, 8, 576, false, true},    {"135M LoRA B, forward", 512, 576, 8, false, true},
-    {"135M LoRA A, weight", 8, 576, 512, true, false},     {"135M LoRA B, weight", 576, 8, 512, true, false},
-    {"1.1B gate, forward", 512, 5632, 2048, false, true},  {"1.1B gate, backward", 512, 2048, 5632, false, false},
+    {"135M q, forward", 512, 576, 576, false, true},        {"135M gate, forward", 512, 1536, 576, false, true},
+    {"135M gate, backward", 512, 576, 1536, false, false},  {"135M gate, weight", 1536, 576, 512, true, false},
+    {"135M head, forward", 512, 49152, 576, false, true},   {"135M head, backward", 512, 576, 49152, false, false},
+    {"135M head, weight", 49152, 576, 512, true, false},    {"135M LoRA A, forward", 512, 8, 576, false, true},
+    {"135M LoRA B, forward", 512, 576, 8, false, true},     {"135M LoRA A, weight", 8, 576, 512, true, false},
+    {"135M LoRA B, weight", 576, 8, 512, true, false},      {"1.1B gate, forward", 512, 5632, 2048, false, true},
+    {"1.1B gate, backward", 512, 2048, 5632, false, false},
 };
 constexpr int kRounds = 7;
 constexpr double kSeconds = 0.05;  // duration of one round

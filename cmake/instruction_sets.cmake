@@ -2,7 +2,7 @@
 # run time. Other files must not be compiled with these options, so these files are not compiled in batches with others.
 function(fettle_instruction_set name)
   set(file ${CMAKE_SOURCE_DIR}/src/kernels/instruction_sets/${name}.cpp)
-  set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;-Wno-psabi;${ARGN}")
+  set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-math-errno;-Wno-psabi;${ARGN}")
   target_sources(fettle_kernels PRIVATE ${file})
 endfunction()
 

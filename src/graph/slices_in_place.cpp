@@ -61,6 +61,18 @@ std::map<ValueId, int64_t> writable_slices(const Loop& loop) {
   return out;
 }
 
+// Returns true if the stacked results of the loop become carries: a call writes slices of them, or the compiler would
+// fill them with zeros that nothing reads.
+bool carries_stacks(const Loop& loop) {
+  const Block& body = *loop.body;
+  if (!loop.axis.empty()) return false;
+  if (!writable_slices(loop).empty()) return true;
+  if (loop.limited || static_cast<int64_t>(body.outputs.size()) == loop.carries) return false;
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (takes_slices(body.node(id))) return true;
+  return false;
+}
+
 class Copy {
  public:
   explicit Copy(const Block& block) : from_(block), to_(std::make_shared<Block>()) {}
@@ -90,7 +102,7 @@ class Copy {
   }
 
   void stack_inputs() {
-    if (written_.empty()) return;
+    if (!carries_stacks_) return;
     for (auto r = static_cast<size_t>(loop_->loop()->carries); r < loop_->results.size(); ++r)
       stacked_[static_cast<int64_t>(r)] = to_->parameter(loop_->results[r]);
   }
@@ -119,15 +131,16 @@ class Copy {
   }
 
   // Replaces the body of the loop `node` by a copy of the body. Each stack that a call in the copy reads becomes a
-  // further operand of `node`. If a call writes a slice of a stack, all stacks become carries of `node`.
+  // further operand of `node`. Stacked results may become carries of `node`.
   void copy_body(Node& node) {
     Loop loop = *node.loop();
     Copy copy(*loop.body);
     copy.slices_ = readable_slices(loop);
-    if (loop.axis.empty()) copy.written_ = writable_slices(loop);
+    copy.carries_stacks_ = carries_stacks(loop);
+    if (copy.carries_stacks_) copy.written_ = writable_slices(loop);
     copy.loop_ = &node;
     loop.body = copy.whole();
-    if (!copy.written_.empty()) {
+    if (copy.carries_stacks_) {
       const std::vector<Tensor> stacks = unwritten_stacks(loop, node.results);
       node.operands.insert(node.operands.begin() + loop.carries, stacks.begin(), stacks.end());
       loop.carries = static_cast<int64_t>(node.results.size());
@@ -233,6 +246,7 @@ class Copy {
 
   const Block& from_;
   std::shared_ptr<Block> to_;
+  bool carries_stacks_ = false;         // see the function carries_stacks
   Node* loop_ = nullptr;                // the loop whose body is copied; null for the outermost block
   std::map<ValueId, int64_t> slices_;   // values of the body that a call reads in place (readable_slices)
   std::map<ValueId, int64_t> written_;  // values of the body that a call writes in place (writable_slices)

@@ -32,9 +32,10 @@ inline constexpr const char* kUnwrittenTarget = "fettle_unwritten_1";
 // in place, also through reshapes. If anything else reads a slice, the loop must cut out this slice in any case, so no
 // call reads it in place.
 //
-// If such a call computes slices of a loop's stacked results, it writes them in place. All stacked results of this loop
-// become carries, which begin as unwritten memory, or as zeros if the loop may end early. Other calls with
-// `takes_slices` then read what the call wrote where it is.
+// If such a call computes slices of a loop's stacked results, it writes them in place, and other calls with
+// `takes_slices` read them where they are. All stacked results of this loop become carries, which begin as unwritten
+// memory, or as zeros if the loop may end early. They also become carries if the loop has such a call and cannot end
+// early, since a compiler would fill them with zeros first.
 //
 // The copy has dead slices and reshapes; prune it again.
 std::shared_ptr<Block> use_slices_in_place(const Block& block);

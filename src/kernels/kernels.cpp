@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "kernels/cpu/adamw_kernel.h"
 #include "kernels/cpu/attention/attention_kernel.h"
 #include "kernels/cpu/attention/cached_attention_kernel.h"
 #include "kernels/cpu/products/linear_kernel.h"
@@ -29,6 +30,7 @@ constexpr std::array kRows{
     KernelRow{cpu::kRopeKernel, "rope", "cpu", cpu::rope_kernel, cpu::rows_pay, cpu::register_rope},
     KernelRow{cpu::kCrossEntropyKernel, "cross_entropy", "cpu", cpu::cross_entropy_kernel, cpu::rows_pay,
               cpu::register_cross_entropy},
+    KernelRow{cpu::kAdamwKernel, "optimizer_update", "cpu", cpu::adamw_kernel, cpu::adamw_pays, cpu::register_adamw},
     KernelRow{gpu::kCudnnAttention, "attention", "cuda", gpu::cudnn_attention, nullptr, nullptr, true, kNoDevice},
     // Measured on an H100 (benchmarks/2026-11-26-h100.md), whose capability is 9.0.
     KernelRow{gpu::kCudaAttention, "attention", "cuda", gpu::cuda_attention, gpu::attention_pays, nullptr, true, "9.0"},

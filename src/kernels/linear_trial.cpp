@@ -53,6 +53,22 @@ Trial linear_trial(const MeshAxes& mesh, DType dtype, bool transposed, double bo
   return out;
 }
 
+// Sums over all rows, without a gradient.
+Trial row_products_trial(const MeshAxes& mesh, DType dtype, double bound) {
+  Trial out = linear_trial(mesh, dtype, false, bound);
+  out.title = fmt::format("sums over {} positions in {}", kPositions, stablehlo_name(dtype));
+  out.inputs[1] = {trial_numbers({dtype, {mesh.size(), kPositions, kOut}}, 2), out.inputs[0].partition};
+  out.inputs.pop_back();
+  out.build = [](const std::vector<Tensor>& in) -> std::vector<Tensor> { return {row_products(in[0], in[1])}; };
+  const std::vector<double> left = doubles(out.inputs[0].value), right = doubles(out.inputs[1].value);
+  std::vector<double> sums(kIn * kOut);
+  for (size_t r = 0; r < left.size() / kIn; ++r)
+    for (int64_t i = 0; i < kIn; ++i)
+      for (int64_t o = 0; o < kOut; ++o) sums[i * kOut + o] += left[r * kIn + i] * right[r * kOut + o];
+  out.wanted = {sums};
+  return out;
+}
+
 // Calls define_linear, then adds the low-rank part, scale * x * a^T * b^T, to y, and the gradient of this part to dx.
 // Returns y, dx, da and db, but not dw.
 std::vector<std::vector<double>> define_lora(const std::vector<TrialInput>& inputs, bool transposed) {
@@ -114,6 +130,10 @@ std::vector<Trial> linear_trials(const MeshAxes& mesh, bool /*every_width*/) {
   out.push_back(linear_trial(mesh, DType::kBF16, false, 2e-2));
   out.push_back(linear_trial(mesh, DType::kF32, false, 1e-4, kFewPositions));
   out.push_back(linear_trial(mesh, DType::kBF16, false, 2e-2, kFewPositions));
+  if (mesh.size() == 1) {
+    out.push_back(row_products_trial(mesh, DType::kF32, 1e-4));
+    out.push_back(row_products_trial(mesh, DType::kBF16, 2e-2));
+  }
   out.push_back(linear_trial(mesh, DType::kF32, true, 1e-4));
   return out;
 }

@@ -14,10 +14,15 @@ struct TrialsOf {
 };
 
 constexpr TrialsOf kTrials[] = {
-    {"attention", attention_trials}, {"cached_attention", cached_attention_trials},
-    {"linear", linear_trials},       {"lora", lora_trials},
-    {"gated", gated_trials},         {"rms_norm", rms_norm_trials},
-    {"rope", rope_trials},           {"cross_entropy", cross_entropy_trials},
+    {"attention", attention_trials},
+    {"cached_attention", cached_attention_trials},
+    {"linear", linear_trials},
+    {"lora", lora_trials},
+    {"gated", gated_trials},
+    {"rms_norm", rms_norm_trials},
+    {"rope", rope_trials},
+    {"cross_entropy", cross_entropy_trials},
+    {"optimizer_update", adamw_trials},
 };
 
 }  // namespace

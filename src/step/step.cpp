@@ -7,6 +7,7 @@
 #include "models/blocks/experts/balance.h"
 #include "optim/clip.h"
 #include "optim/loss_scale.h"
+#include "optim/update.h"
 #include "stages/tokens.h"
 #include "step/batch_loss.h"
 #include "step/disk/update_program.h"
@@ -122,30 +123,11 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
 }
 
 Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& divisor) {
-  std::vector<Tensor> means;
+  std::vector<Tensor> raw;
   for (size_t i = 0; i < sums.grads.size(); ++i)
-    if (!gradient_on_host(run, run.trained[i])) means.push_back(convert(sums.grads[i], DType::kF32) / divisor);
-  const Tensor norm = global_norm(means);
-  return sums.host_squares ? sqrt(norm * norm + sums.host_squares / divisor / divisor) : norm;
-}
-
-// Updates a parameter. `clipped` divides and clips a raw gradient and returns it in f32. When `sound` is false, the
-// weight and the state do not change.
-Updated update_param(const Run& run, const Param& param, const HeldParam& held,
-                     const std::function<Tensor(const Tensor&)>& clipped, const std::map<std::string, Tensor>& scalars,
-                     const Tensor& sound) {
-  if (updated_by_layer(run, param)) return update_by_layer(run, param, held, clipped, scalars, sound);
-  const std::vector<StateArray> arrays = optimizer_state(run, param);
-  UpdateInputs in{convert(held.weight, DType::kF32), clipped(held.grad), held.state, scalars};
-  for (size_t s = 0; s < arrays.size(); ++s)
-    if (arrays[s].memory == Memory::kHost) in.state[s] = place(in.state[s], Memory::kDevice, arrays[s].partition);
-  Updated next = run.optimizer.update(optim_weight(run, param), in);
-  next.weight = select(sound, convert(next.weight, run.trained_dtype), held.weight);
-  for (size_t s = 0; s < arrays.size(); ++s) {
-    next.state[s] = select(sound, next.state[s], in.state[s]);
-    if (arrays[s].memory == Memory::kHost) next.state[s] = place(next.state[s], Memory::kHost, arrays[s].partition);
-  }
-  return next;
+    if (!gradient_on_host(run, run.trained[i])) raw.push_back(sums.grads[i]);
+  const Tensor norm = global_norm(raw);
+  return (sums.host_squares ? sqrt(norm * norm + sums.host_squares) : norm) / divisor;
 }
 
 // Raw gradients, and the numbers by which the update divides and multiplies them.
@@ -154,24 +136,50 @@ struct ScaledGradients {
   Tensor divisor, factor;  // `factor` is null without clipping
 };
 
+// Updates a parameter, whose gradient in `held` is raw. When `sound` is false, the weight and the state do not change.
+Updated update_param(const Run& run, const Param& param, const HeldParam& held, const ScaledGradients& gradients,
+                     const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+  if (updated_by_layer(run, param)) {
+    auto clipped = [&](const Tensor& g) { return scaled_gradient(g, gradients.divisor, gradients.factor); };
+    return update_by_layer(run, param, held, clipped, scalars, sound);
+  }
+  const std::vector<StateArray> arrays = optimizer_state(run, param);
+  WholeUpdate in{.weight = held.weight,
+                 .grad = held.grad,
+                 .state = held.state,
+                 .divisor = gradients.divisor,
+                 .factor = gradients.factor,
+                 .sound = sound,
+                 .scalars = scalars,
+                 .partition = run.partition(param),
+                 .of_state = {}};
+  for (size_t s = 0; s < arrays.size(); ++s) {
+    in.of_state.push_back(arrays[s].partition);
+    if (arrays[s].memory == Memory::kHost) in.state[s] = place(in.state[s], Memory::kDevice, arrays[s].partition);
+  }
+  Updated next = updated(run.optimizer, optim_weight(run, param), in);
+  for (size_t s = 0; s < arrays.size(); ++s)
+    if (arrays[s].memory == Memory::kHost) next.state[s] = place(next.state[s], Memory::kHost, arrays[s].partition);
+  return next;
+}
+
 // Adds the updated weights and state to the program's outputs. When `sound` is false, outputs the current weights and
 // state unchanged.
 void output_updates(Program& program, const Run& run, const std::vector<Tensor>& trained,
                     const std::vector<std::vector<Tensor>>& states, const ScaledGradients& gradients,
                     const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
-  auto clipped = [&](const Tensor& g) { return scaled_gradient(g, gradients.divisor, gradients.factor); };
-  std::vector<Updated> updated;
+  std::vector<Updated> next;
   for (size_t i = 0; i < trained.size(); ++i)
-    updated.push_back(
-        update_param(run, run.trained[i], {trained[i], gradients.grads[i], states[i]}, clipped, scalars, sound));
-  for (size_t i = 0; i < updated.size(); ++i) {
+    next.push_back(
+        update_param(run, run.trained[i], {trained[i], gradients.grads[i], states[i]}, gradients, scalars, sound));
+  for (size_t i = 0; i < next.size(); ++i) {
     const Param& param = run.trained[i];
-    program.output(trained_input(param), updated[i].weight, run.partition(param), trained_input(param), param.memory);
+    program.output(trained_input(param), next[i].weight, run.partition(param), trained_input(param), param.memory);
   }
-  for (size_t i = 0; i < updated.size(); ++i) {
+  for (size_t i = 0; i < next.size(); ++i) {
     const std::vector<StateArray> arrays = optimizer_state(run, run.trained[i]);
     for (size_t s = 0; s < arrays.size(); ++s)
-      program.output(arrays[s].name, updated[i].state[s], arrays[s].partition, arrays[s].name, arrays[s].memory);
+      program.output(arrays[s].name, next[i].state[s], arrays[s].partition, arrays[s].name, arrays[s].memory);
   }
 }
 

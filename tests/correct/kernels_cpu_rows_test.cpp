@@ -222,5 +222,49 @@ TEST(CpuRowOps, CrossEntropyOfALargeVocabulary) {
   }
 }
 
+TEST(CpuRowOps, AStepOfAdamw) {
+  const AdamwStep step{.divisor = 3,
+                       .factor = 0.5F,
+                       .beta1 = 0.9F,
+                       .rest1 = 0.1F,
+                       .beta2 = 0.98F,
+                       .rest2 = 0.02F,
+                       .epsilon = 1e-3F,
+                       .correction2_sqrt = 0.25F,
+                       .kept = 0.95F,
+                       .rate = 0.125F};
+  for (const BlockOps* ops : usable_block_ops(DType::kF32))
+    for (const int64_t count : {1, 16, 77, 1003}) {
+      SCOPED_TRACE(testing::Message() << ops->name << ' ' << count);
+      const Shape shape{DType::kF32, {count}};
+      const HostArray g = trial_numbers(shape, 1), w = trial_numbers(shape, 2), m = trial_numbers(shape, 3);
+      HostArray v = trial_numbers(shape, 4);
+      for (int64_t i = 0; i < count; ++i) v.as<float>()[i] = std::abs(v.as<float>()[i]);
+      std::vector<double> new_w, new_m, new_v;
+      for (int64_t i = 0; i < count; ++i) {
+        const double grad = doubles(g)[i] / 3 * 0.5;
+        new_m.push_back(doubles(m)[i] * step.beta1 + grad * step.rest1);
+        new_v.push_back(doubles(v)[i] * step.beta2 + grad * grad * step.rest2);
+        const double root = std::sqrt(new_v.back()) / step.correction2_sqrt + step.epsilon;
+        new_w.push_back(doubles(w)[i] * step.kept - step.rate * new_m.back() / root);
+      }
+      Fenced to_w(DType::kF32, count), to_m(DType::kF32, count), to_v(DType::kF32, count);
+      ops->rows.adamw(step, count, g.as<float>(), w.as<float>(), m.as<float>(), v.as<float>(), to_w.floats(),
+                      to_m.floats(), to_v.floats());
+      EXPECT_LT(relative_distance(to_w.values(), new_w), 1e-6);
+      EXPECT_LT(relative_distance(to_m.values(), new_m), 1e-6);
+      EXPECT_LT(relative_distance(to_v.values(), new_v), 1e-6);
+      Fenced in_w(DType::kF32, count), in_m(DType::kF32, count), in_v(DType::kF32, count);
+      std::copy_n(w.as<float>(), count, in_w.floats());
+      std::copy_n(m.as<float>(), count, in_m.floats());
+      std::copy_n(v.as<float>(), count, in_v.floats());
+      ops->rows.adamw(step, count, g.as<float>(), in_w.floats(), in_m.floats(), in_v.floats(), in_w.floats(),
+                      in_m.floats(), in_v.floats());
+      EXPECT_EQ(in_w.values(), to_w.values()) << "in place";
+      EXPECT_EQ(in_m.values(), to_m.values()) << "in place";
+      EXPECT_EQ(in_v.values(), to_v.values()) << "in place";
+    }
+}
+
 }  // namespace
 }  // namespace fettle::cpu

@@ -37,6 +37,15 @@ struct LogitRows {
   DType gradient_dtype;
 };
 
+// A step of AdamW. The gradient is gradient / divisor * factor.
+struct AdamwStep {
+  float divisor, factor;
+  float beta1, rest1, beta2, rest2, epsilon;  // rest1 = 1 - beta1, rest2 = 1 - beta2
+  float correction2_sqrt;                     // the root of 1 - beta2^t
+  float kept;                                 // the weight is multiplied by this number: 1 - rate * decay
+  float rate;                                 // the learning rate / (1 - beta1^t)
+};
+
 struct RowOps {
   // Computes out = act(gate) * up for `count` elements.
   void (*gated)(Gate act, DType dtype, int64_t count, const void* gate, const void* up, void* out);
@@ -54,6 +63,10 @@ struct RowOps {
   // the largest logit, else 0. Both are 0 if the row is not trained. The gradient is weight * (softmax -
   // one_hot(target)). `scratch` has room for `width` elements and one more vector.
   void (*cross_entropy)(const LogitRows& rows, float* losses, float* hits, void* gradient, float* scratch);
+
+  // Updates `count` elements. The new arrays may be the old ones: new_weight = weight, new_m = m, new_v = v.
+  void (*adamw)(const AdamwStep& step, int64_t count, const float* gradient, const float* weight, const float* m,
+                const float* v, float* new_weight, float* new_m, float* new_v);
 };
 
 }  // namespace fettle::cpu

@@ -196,12 +196,28 @@ void cross_entropy(const LogitRows& rows, float* losses, float* hits, void* grad
   (narrow ? cross_entropy_of<DType::kBF16> : cross_entropy_of<DType::kF32>)(rows, losses, hits, gradient, scratch);
 }
 
+void adamw(const AdamwStep& step, int64_t count, const float* gradient, const float* weight, const float* m,
+           const float* v, float* new_weight, float* new_m, float* new_v) {
+  // The new arrays may be the old ones, but no element is read after it is written.
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] / step.divisor * step.factor;
+    const float first = m[i] * step.beta1 + g * step.rest1;
+    const float second = v[i] * step.beta2 + g * g * step.rest2;
+    const float root = __builtin_sqrtf(second) / step.correction2_sqrt + step.epsilon;
+    new_weight[i] = weight[i] * step.kept - step.rate * first / root;
+    new_m[i] = first;
+    new_v[i] = second;
+  }
+}
+
 constexpr RowOps kRowOps{.gated = gated,
                          .gated_gradient = gated_gradient,
                          .norm = norm,
                          .norm_gradient = norm_gradient,
                          .rotate = rotate,
-                         .cross_entropy = cross_entropy};
+                         .cross_entropy = cross_entropy,
+                         .adamw = adamw};
 
 }  // namespace
 }  // namespace fettle::cpu

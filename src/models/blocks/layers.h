@@ -21,6 +21,10 @@ struct ProductForm {
 // composite "linear". If `rules` is null, no input is split over devices.
 Tensor product(const ShardingRules* rules, const Tensor& x, const Tensor& weight, ProductForm form = {});
 
+// Returns the sum over all rows of left_BTM times right_BTN, [M, N] in f32. This is the composite "linear" with x
+// turned: rows of `left` are the columns of x.
+Tensor row_products(const Tensor& left_BTM, const Tensor& right_BTN);
+
 // Returns x_BTI times weight [O.., I], plus low.scale * (x a^T) b^T. This is the composite "lora".
 Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tensor& weight, const LowRank& low,
                     ProductForm form = {});

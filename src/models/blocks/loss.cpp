@@ -185,9 +185,7 @@ class HeadGradient {
     return own(full(0, {DType::kF32, {parts_.rows, parts_.positions, whole.dims[0], whole.dims[1]}}));
   }
   Tensor add(const Tensor& sum, const Tensor& dlogits_BCV, const Tensor& hidden_BCD) const {
-    if (parts_.count() == 1)
-      return sum +
-             dot_general(dlogits_BCV, hidden_BCD, {.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}}, DType::kF32);
+    if (parts_.count() == 1) return sum + row_products(dlogits_BCV, hidden_BCD);
     return own(
         sum +
         dot_general(

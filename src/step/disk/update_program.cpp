@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/ops.h"
+#include "optim/update.h"
 #include "programs/layouts.h"
 #include "step/forward.h"
 #include "step/offload.h"
@@ -15,11 +16,6 @@ std::string gradient_output(const Param& param) {
 
 DType gradient_dtype(const Run& run, const Param& param) {
   return run.batch.micro_batches > 1 ? DType::kF32 : run.dtype_of(param, run.trained_dtype);
-}
-
-Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tensor& factor) {
-  const Tensor mean = convert(gradient, DType::kF32) / divisor;
-  return factor ? mean * factor : mean;
 }
 
 std::vector<StateArray> disk_arrays(const Run& run, const Param& param) {

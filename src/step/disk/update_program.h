@@ -21,8 +21,6 @@ std::string gradient_output(const Param& param);
 inline const std::string kDivisor = "divisor", kFactor = "factor";
 // Returns the dtype of a parameter's gradient. The sum over several micro-batches is in f32.
 DType gradient_dtype(const Run& run, const Param& param);
-// Returns `gradient` / divisor * factor in f32. `factor` may be null.
-Tensor scaled_gradient(const Tensor& gradient, const Tensor& divisor, const Tensor& factor);
 
 // Returns a parameter's arrays in the file of offload_dir: the f32 values if the file has them (Run::on_disk), then the
 // optimizer state.

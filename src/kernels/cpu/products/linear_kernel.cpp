@@ -116,6 +116,29 @@ Tensors linear_gradient(const LinearSite& site, int64_t rows, const VjpArgs& arg
 
 }  // namespace
 
+// Returns whether x is [rows, in, out], and the result the sum over its rows (row_products in models/blocks/layers.h).
+bool is_turned(const CompositeSite& site) {
+  return site.attributes.contains("turned");
+}
+
+// Computes the sum over all rows of left^T * right.
+std::optional<Kernel> row_products_kernel(const CompositeSite& site) {
+  const Shape left = site.inputs[0], right = site.inputs[1], result = site.results[0];
+  if (site.mesh.size() > 1 || !is_cpu_float(left) || left.dtype != right.dtype) return std::nullopt;
+  return [=](const Tensors& inputs) -> Tensors {
+    return {call({.mesh = {}},
+                 {.m = result.dims[0],
+                  .n = result.dims[1],
+                  .k = left.elements() / result.dims[0],
+                  .a_turned = true,
+                  .b_turned = false,
+                  .in = {{}, {}},
+                  .result = result,
+                  .out = {}},
+                 inputs[0], inputs[1])};
+  };
+}
+
 bool many_rows_pay(const CompositeSite& site) {
   constexpr int64_t kFewest = 64;
   const Shape& x = site.inputs[0];
@@ -125,11 +148,13 @@ bool many_rows_pay(const CompositeSite& site) {
 bool linear_pays(const CompositeSite& site) {
   constexpr int64_t kMostRows = 4;
   const Shape& x = site.inputs[0];
+  if (is_turned(site)) return many_rows_pay(site);
   const bool next_token = x.dims[1] == 1 && x.dims[0] <= kMostRows && !std::get<bool>(site.attributes.at("transposed"));
   return many_rows_pay(site) || (next_token && has_fast_ops(x.dtype));
 }
 
 std::optional<Kernel> linear_kernel(const CompositeSite& composite) {
+  if (is_turned(composite)) return row_products_kernel(composite);
   const std::optional<LinearSite> found = read_linear(composite);
   if (!found) return std::nullopt;
   return [read = *found](const Tensors& inputs) -> Tensors {

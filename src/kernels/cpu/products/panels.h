@@ -18,6 +18,9 @@ struct Panel {
 // Divides a result [m, n] into panels, each of which is a task. A panel has all rows, or, if the result has many rows,
 // a range of them. If the number of ranges of columns is not a multiple of the number of threads, the last ones
 // (ranges % threads) are divided into smaller ranges of rows, so that all threads have work.
+//
+// The panels of a tall result follow each other row by row, so that the rows of the left operand stay in the caches.
+// The others follow each other column by column.
 class Panels {
  public:
   static constexpr int64_t kRows = 576;  // largest number of rows; the sums of these rows fit into the L2 cache
@@ -28,7 +31,9 @@ class Panels {
   Panel at(int64_t task) const;
 
  private:
-  int64_t m_, n_, columns_, ranges_, whole_, row_step_, parts_of_whole_, last_step_, parts_of_last_;
+  int64_t m_, n_, columns_, ranges_;
+  bool by_rows_;
+  int64_t whole_, row_step_, parts_of_whole_, last_step_, parts_of_last_;
 };
 
 }  // namespace fettle::cpu

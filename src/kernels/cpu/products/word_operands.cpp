@@ -10,8 +10,11 @@ namespace {
 // A transposed operand `a` whose words are f32 is transposed back for a result that is so wide. Rows of `a` as it is
 // lie so far apart that the L1 cache holds too few of them. A larger `a` stays as it is, so that the copy stays small.
 constexpr int64_t kWideEnoughToTurn = 128;
-constexpr int64_t kMostToTurn = 8'000'000;  // elements
-constexpr int64_t kTurnedStep = 16;         // words of a row that is transposed back are a multiple of this
+constexpr int64_t kMostToTurn = 64'000'000;  // elements
+constexpr int64_t kTurnedStep = 16;          // words of a row that is transposed back are a multiple of this
+// An operand that stays transposed is packed in blocks of so many columns, because rows of a wide one lie so far apart
+// that each is on a page of its own. A block has the rows of a task or more.
+constexpr int64_t kTurnedBlock = Panels::kRows;
 // The rows of a task are multiplied in so many parts. Before each part, a part of the next slice is fetched, so that
 // packing the slice need not wait for memory.
 constexpr int64_t kParts = 8;
@@ -31,7 +34,6 @@ WordOperands::WordOperands(const MatrixProduct& p, const BlockOps& ops, bool sec
   words_ = quotient_up(quotient_up(k_, per_word), step) * step;
   a_as_it_is_ = ops.pairs ? !a_.turned && k_ == 2 * words_ : a_.dtype == DType::kF32 && !turn;
   a_across_ = a_.turned && !turn;
-  a_row_ = a_across_ ? m_ : words_;
   packed_a_ = workspace;
   workspace += a_as_it_is_ ? 0 : quotient_up(m_ * words_, 16) * 16;
 }
@@ -52,8 +54,11 @@ void WordOperands::pack_a(int64_t task) const {
   const int64_t first = task * 64, count = std::min<int64_t>(64, a_length() - first);
   if (a_across_) {
     const int64_t per_word = ops_->pairs ? 2 : 1, row = first * per_word;
-    ops_->pack_down(at(a_.data, a_.dtype, row * m_), a_.dtype, m_, std::min(k_ - row, count * per_word), m_,
-                    count * per_word, m_, packed_a_ + first * m_);
+    for (int64_t column = 0; column < m_; column += kTurnedBlock) {
+      const int64_t width = std::min(kTurnedBlock, m_ - column);
+      ops_->pack_down(at(a_.data, a_.dtype, row * m_ + column), a_.dtype, m_, std::min(k_ - row, count * per_word),
+                      width, count * per_word, width, packed_a_ + column * words_ + first * width);
+    }
   } else if (a_.turned) {
     ops_->pack_turned(at(a_.data, a_.dtype, first), a_.dtype, m_, k_, count, words_, packed_a_ + first * words_);
   } else {
@@ -88,26 +93,41 @@ void WordOperands::fetch_b(const Panel& panel, int64_t first, int64_t count, int
   }
 }
 
+// Calls use(left) for the rows [row, row + rows) of `a`, from the word `from` on: once, or once for each block.
+template <typename Use>
+void WordOperands::each_left(int64_t row, int64_t rows, int64_t from, const Use& use) const {
+  const Word* const a = a_as_it_is_ ? static_cast<const Word*>(a_.data) : packed_a_;
+  if (!a_across_) return use(Left{row, rows, a + row * words_ + from, words_});
+  if (a_as_it_is_) return use(Left{row, rows, a + from * m_ + row, m_});
+  for (const int64_t end = row + rows; row < end;) {
+    const int64_t block = row / kTurnedBlock * kTurnedBlock, width = std::min(kTurnedBlock, m_ - block);
+    const int64_t count = std::min(end, block + width) - row;
+    use(Left{row, count, a + block * words_ + from * width + row - block, width});
+    row += count;
+  }
+}
+
 void WordOperands::multiply(const Panel& panel, int64_t first, int64_t count, Word* slice, float* sums, int64_t sum_row,
                             bool accumulate, uint16_t* result) const {
   for (int64_t from = first; from < first + count; from += kDepth) {
     const int64_t depth = std::min(kDepth, first + count - from), next = from + depth;
     pack_b(panel, from, depth, slice);
-    const Word* const a = a_as_it_is_ ? static_cast<const Word*>(a_.data) : packed_a_;
     const bool fetches = next < first + count && panel.rows >= kFewestRowsToFetch;
     const int64_t parts = fetches ? kParts : 1;
     const int64_t step = quotient_up(quotient_up(panel.rows, parts), row_step()) * row_step();
     for (int64_t r = 0, part = 0; r < panel.rows; r += step, ++part) {
       if (fetches) fetch_b(panel, next, std::min(kDepth, first + count - next), part, parts);
       const int64_t row = panel.row + r, rows = std::min(step, panel.rows - r), width = panel.width();
-      const Word* const left = a_across_ ? a + from * a_row_ + row : a + row * a_row_ + from;
       float* const c = sums + r * sum_row;
       const bool adds = accumulate || from > first;
-      if (result != nullptr && next >= first + count)
-        ops_->last_product(rows, width, depth, left, a_row_, a_across_, slice, width, c, sum_row, adds, result + r * n_,
-                           n_);
-      else
-        ops_->product(rows, width, depth, left, a_row_, a_across_, slice, width, c, sum_row, adds);
+      each_left(row, rows, from, [&](const Left& left) {
+        float* const to = c + (left.row - row) * sum_row;
+        if (result != nullptr && next >= first + count)
+          ops_->last_product(left.rows, width, depth, left.words, left.stride, a_across_, slice, width, to, sum_row,
+                             adds, result + (left.row - panel.row) * n_, n_);
+        else
+          ops_->product(left.rows, width, depth, left.words, left.stride, a_across_, slice, width, to, sum_row, adds);
+      });
     }
   }
 }

@@ -40,6 +40,14 @@ class WordOperands {
   void pack_b(const Panel& panel, int64_t first, int64_t count, Word* to) const;
   // Fetches a part of the values that pack_b would read into the L2 cache: part `part` of `parts`.
   void fetch_b(const Panel& panel, int64_t first, int64_t count, int64_t part, int64_t parts) const;
+  // Rows of `a`, whose words lie `stride` apart: those of a row's neighbours if a_across_, else the rows themselves.
+  struct Left {
+    int64_t row, rows;
+    const Word* words;
+    int64_t stride;
+  };
+  template <typename Use>
+  void each_left(int64_t row, int64_t rows, int64_t from, const Use& use) const;
   int64_t a_length() const { return a_across_ ? words_ : m_; }
 
   ProductOperand a_, b_;
@@ -49,7 +57,6 @@ class WordOperands {
   int64_t words_;
   bool a_as_it_is_;  // `a` is not packed; the product reads the operand itself
   bool a_across_;    // `a`, packed or not, has a row for each word along k
-  int64_t a_row_;    // words from one row of `a` to the next, whether `a` is packed or not
   Word* packed_a_;
 };
 
