@@ -15,6 +15,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved/result_folder.h"
 #include "checkpoint/table/joined_tensors.h"
+#include "checkpoint/table/tied_head.h"
 #include "checkpoint/torch/torch_file.h"
 
 namespace fettle {
@@ -122,6 +123,7 @@ void ModelRepository::open_weights() {
   join_bitsandbytes(table_, config_, folder_);
   join_groups(table_, config_, folder_);
   join_experts(table_, config_, folder_);
+  take_head_for_embedding(table_, config_, folder_);
   total_bytes_ = table_.added_bytes();
   if (new_rows != nullptr) total_bytes_ += grow_tables(table_, *new_rows, config_);
   for (const auto& [name, place] : table_.places()) names_.push_back(name);

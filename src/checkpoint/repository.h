@@ -33,8 +33,8 @@ class ModelRepository {
   // (spellings in table/spellings.h).
   bool contains(std::string_view name) const { return table_.look_up(name) != nullptr; }
   // Returns the tensor with this name (see contains). Several stored tensors may count as one tensor of floats, as
-  // table/joined_tensors.h says. Throws UserError, which names the folder and similar names, when there is no such
-  // tensor.
+  // table/joined_tensors.h says, and a tied head may count as the embedding (table/tied_head.h). Throws UserError,
+  // which names the folder and similar names, when there is no such tensor.
   StoredTensor find(std::string_view name) const;
   int64_t total_bytes() const { return total_bytes_; }  // size of all tensors together
   const std::deque<TensorFile>& files() const { return table_.files(); }

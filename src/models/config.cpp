@@ -217,10 +217,12 @@ RopeParameters ConfigReader::rope_settings(RopeParameters out) const {
   return out;
 }
 
-std::optional<RopeParameters> ConfigReader::local_rope() const {
+std::optional<RopeParameters> ConfigReader::local_rope(double default_theta) const {
   if (!has("rope_parameters") || !inner("rope_parameters").has("sliding_attention")) return std::nullopt;
   const ConfigReader settings = inner("rope_parameters").inner("sliding_attention");
-  RopeParameters local = settings.rope_settings({});
+  RopeParameters usual;
+  usual.rope_theta = default_theta;
+  RopeParameters local = settings.rope_settings(usual);
   if (local.rope_type == "longrope" || local.rope_type == "dynamic")
     throw UserError("{}: rope_type {} on layers with sliding attention is not implemented", file_, local.rope_type);
   if (local.rope_type == "yarn") finish_yarn(settings, local);
@@ -231,7 +233,7 @@ std::optional<RopeParameters> ConfigReader::local_rope() const {
 void ConfigReader::finish_yarn(const ConfigReader& settings, RopeParameters& rope) const {
   const int64_t longest = integer("max_position_embeddings", 0);
   int64_t& original = rope.original_max_position_embeddings;
-  if (original == 0) original = integer("original_max_position_embeddings", longest);
+  if (original == 0) original = longest;
   if (original == 0) throw UserError("{}: rope_type yarn needs original_max_position_embeddings", file_);
   if (!settings.has("factor")) rope.factor = static_cast<double>(longest) / static_cast<double>(original);
   const double mscale = settings.number("mscale", 0), all_dim = settings.number("mscale_all_dim", 0);
@@ -263,15 +265,18 @@ RopeParameters ConfigReader::rope(double default_theta, double default_partial_f
         file_);
   if (!has(key)) return out;
   ConfigReader settings = inner(key);
-  if (settings.has("full_attention")) settings = settings.inner("full_attention");
+  const bool by_kind = settings.has("full_attention");
+  if (by_kind) settings = settings.inner("full_attention");
   out = settings.rope_settings(out);
+  // As in Transformers, the number beside the settings wins, but settings for each kind of layer do not read it.
+  if (!by_kind && (out.rope_type == "yarn" || out.rope_type == "llama3" || out.rope_type == "longrope"))
+    out.original_max_position_embeddings =
+        integer("original_max_position_embeddings", out.original_max_position_embeddings);
   if (out.rope_type == "yarn") finish_yarn(settings, out);
   if (out.rope_type == "dynamic") out.original_max_position_embeddings = integer("max_position_embeddings");
   if (out.rope_type != "longrope") return out;
   const int64_t longest = integer("max_position_embeddings");
   if (out.original_max_position_embeddings == 0) out.original_max_position_embeddings = longest;
-  out.original_max_position_embeddings =
-      integer("original_max_position_embeddings", out.original_max_position_embeddings);
   const auto original = static_cast<double>(out.original_max_position_embeddings);
   out.factor = settings.number("factor", static_cast<double>(longest) / original);
   const double usual = out.factor <= 1 ? 1 : std::sqrt(1 + std::log(out.factor) / std::log(original));

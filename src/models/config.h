@@ -345,9 +345,9 @@ class ConfigReader {
   void read_common(ModelConfig& config, bool tied_by_default) const;
   // Reads rope_theta and rope_scaling (Transformers 4) or rope_parameters (Transformers 5). If rope_parameters has an
   // entry for each kind of layer, rope() returns the entry of full attention, and local_rope() returns the entry of
-  // sliding attention.
+  // sliding attention, or nothing if there is no such entry.
   RopeParameters rope(double default_theta = 10000, double default_partial_factor = 1) const;
-  std::optional<RopeParameters> local_rope() const;
+  std::optional<RopeParameters> local_rope(double default_theta = 10000) const;
   // Throws UserError if the config has neither rope_parameters nor rope_scaling. For some families, Transformers then
   // scales rope by default, and other programs do not.
   void require_rope() const;

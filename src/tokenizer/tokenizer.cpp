@@ -21,7 +21,8 @@ struct Tokenizer::State {
 
 namespace {
 
-// Reads tokenizer.json. As in Transformers, BertTokenizer's settings in tokenizer_config.json take precedence.
+// Reads tokenizer.json. As in Transformers, the settings of BertTokenizer, and of classes that are the same, in
+// tokenizer_config.json take precedence.
 Pipeline read_fast(const fs::path& file, const TokenizerConfig& config) {
   const JsonField json = JsonField::read_file(file);
   Pipeline pipeline = read_tokenizer_json(json);

@@ -20,8 +20,8 @@ class Tokenizer {
  public:
   // Looks for tokenizer.json, tokenizer.model (SentencePiece, or Llama 3's ranks), tekken.json, *.tiktoken, and the
   // files of read_vocabulary_files, in this order, and reads the first file that exists. Also reads
-  // tokenizer_config.json, special_tokens_map.json, added_tokens.json and chat_template.jinja. Throws UserError, which
-  // names the file and its missing, invalid or unsupported part.
+  // tokenizer_config.json, special_tokens_map.json, added_tokens.json and the files of chat templates. Throws
+  // UserError, which names the file and its missing, invalid or unsupported part.
   static Tokenizer open(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -64,8 +64,8 @@ class Tokenizer {
   std::optional<int32_t> pad_id() const;
 
   // Returns the model's chat template called `name` as Jinja text; nullopt when there is none. The template "default"
-  // is chat_template.jinja, or else `chat_template` in tokenizer_config.json. Other templates come from
-  // additional_chat_templates/ or from a list in tokenizer_config.json.
+  // is chat_template.jinja, or else `chat_template` in tokenizer_config.json, or else that in chat_template.json. Other
+  // templates come from additional_chat_templates/ or from a list in tokenizer_config.json.
   std::optional<std::string> chat_template(std::string_view name = "default") const;
 
   // Returns the files of the model folder that define the tokenizer. Callers copy them into the folder of an adapter or

@@ -112,6 +112,11 @@ TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
   if (const fs::path path = model_dir / "chat_template.jinja"; present(path)) {
     config.chat_templates["default"] = replace_invalid_utf8(read_file(path));
   }
+  // Transformers wrote this file for models with a processor, such as Mistral Small 3.1.
+  if (const fs::path path = model_dir / "chat_template.json";
+      !config.chat_templates.contains("default") && present(path)) {
+    if (auto templates = JsonField::read_file(path).find("chat_template")) read_chat_templates(*templates, config);
+  }
   if (const fs::path folder = model_dir / "additional_chat_templates"; fs::is_directory(folder)) {
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (entry.path().extension() != ".jinja" || !present(entry.path())) continue;

@@ -1,7 +1,8 @@
 // Defines TokenizerConfig: the special tokens and chat templates, which are in other files than tokenizer.json.
 //
 // TokenizerConfig reads tokenizer_config.json and special_tokens_map.json as Transformers 4 and 5 write them (a token
-// is a string or {"content": ...}), added_tokens.json, chat_template.jinja and additional_chat_templates/NAME.jinja.
+// is a string or {"content": ...}), added_tokens.json, chat_template.jinja, chat_template.json and
+// additional_chat_templates/NAME.jinja.
 // Each of these files may be missing.
 #pragma once
 

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "checkpoint/copy_files.h"
+#include "checkpoint/load.h"
 #include "checkpoint/model_writer.h"
 #include "checkpoint/repository.h"
 #include "paths.h"
@@ -12,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 const fs::path kReference = source_folder() / "tests/reference/checkpoint";
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 TEST(Repository, ShardsAreOneModel) {
   const ModelRepository model = ModelRepository::open(kReference / "sharded");
@@ -109,6 +113,42 @@ TEST(Repository, CopiesTokenizerAndModelFilesButNoWeights) {
   EXPECT_FALSE(fs::exists(both / "make_tokenizer.py"));
   copy_model_files(both, both);
   EXPECT_EQ(read_text(both / "config.json"), config);
+}
+
+// Writes the tied model of kReference with its embedding under the name of the head.
+void write_with_head(const fs::path& folder, const nlohmann::json& config) {
+  const ModelRepository original = ModelRepository::open(kReference / "sharded");
+  const auto saved_name = [](const std::string& name) { return name == kEmbedding ? "lm_head.weight" : name; };
+  NamedShapes tensors;
+  for (const std::string& name : original.names())
+    tensors.emplace_back(saved_name(name), original.find(name).entry->shape);
+  SafetensorsWriter writer(folder / "model.safetensors", tensors);
+  for (const std::string& name : original.names()) {
+    const StoredTensor stored = original.find(name);
+    stored.file->with_bytes(*stored.entry, [&](auto bytes) { writer.write(saved_name(name), bytes); });
+  }
+  writer.finish();
+  write_text(folder / "config.json", config.dump());
+}
+
+// safetensors.torch.save_model keeps only the first name of a tied tensor in the alphabet.
+TEST(Repository, TheHeadOfATiedModelMayStandForItsEmbedding) {
+  const ModelRepository original = ModelRepository::open(kReference / "sharded");
+  nlohmann::json config = original.config();
+  ASSERT_TRUE(config["tie_word_embeddings"]);
+  TempFolder folder;
+  write_with_head(folder.path(), config);
+  const ModelRepository model = ModelRepository::open(folder.path());
+  EXPECT_EQ(model.names(), original.names());
+  EXPECT_EQ(model.total_bytes(), original.total_bytes());
+  check_weights(model, make_model(model.config(), "config.json"));
+  const StoredTensor got = model.find(kEmbedding), wanted = original.find(kEmbedding);
+  const HostArray a = got.file->read(*got.entry), b = wanted.file->read(*wanted.entry);
+  ASSERT_EQ(a.shape(), b.shape());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())), 0);
+  config["tie_word_embeddings"] = false;
+  write_with_head(folder.path(), config);
+  EXPECT_FALSE(ModelRepository::open(folder.path()).contains(kEmbedding)) << "two different matrices";
 }
 
 // Only a computation in 8 bits needs the scales of activations, and of cached keys and values.

@@ -320,6 +320,30 @@ TEST(GgufExport, NamedChatTemplatesAreKept) {
   EXPECT_EQ(read_file(read / kChatTemplates / "tool_use.jinja"), tools);
 }
 
+TEST(GgufExport, TheTemplateForProcessorsIsKept) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  fs::remove(model / "chat_template.jinja");
+  write_file(model / "chat_template.json", R"({"chat_template": "{{ messages[0].content }}"})");
+  run(gguf_recipe(model, folder / "out", {"q8_0"}));
+  const OpenedFile file(folder / "out/out-Q8_0.gguf");
+  EXPECT_EQ(file.header.values.at("tokenizer.chat_template"), "{{ messages[0].content }}");
+}
+
+// In a GGUF file, GPT-OSS without a scaling type has rope that is not scaled.
+TEST(GgufExport, GptOssWithRopeThatIsNotScaled) {
+  const TempFolder folder;
+  const fs::path model = model_for_gguf("gpt_oss_mxfp4", folder.path());
+  nlohmann::json config = read_json_file(model / "config.json");
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 7000.0}};
+  write_json_file(model / "config.json", config);
+  run(gguf_recipe(model, folder / "out", {"q8_0"}));
+  const ModelRepository back = ModelRepository::open(unpacked(folder / "out/out-Q8_0.gguf"));
+  const RopeParameters rope = make_model(back.config(), "config.json").config.rope;
+  EXPECT_EQ(rope.rope_type, "default");
+  EXPECT_EQ(rope.rope_theta, 7000);
+}
+
 // Returns a tokenizer.json (BPE on characters) with the tokens of sp_bpe.gguf. The test makes it here, because Fettle
 // reads the tokenizer of such a GGUF file back as tokenizer.model.
 nlohmann::json tokenizer_of_pieces(bool puts_space_first) {

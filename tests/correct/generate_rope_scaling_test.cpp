@@ -5,6 +5,7 @@
 #include "base/files/json_file.h"
 #include "checkpoint/changed/rope_scaling.h"
 #include "correct/generate_models.h"
+#include "reference_models.h"
 #include "run/changes/changed_model.h"
 #include "run/model_folders.h"
 
@@ -68,6 +69,17 @@ TEST(RopeScaling, OfOlderAndNestedConfigs) {
   EXPECT_TRUE(scale_rope(config, {.type = "yarn", .length = 200, .at = "r"}, "config.json"))
       << "the factor counts from the length that the model was trained with";
   EXPECT_EQ(config["text_config"]["max_position_embeddings"], 200);
+}
+
+// The original length beside the settings of rope wins, so the new settings agree with it.
+TEST(RopeScaling, OfAnOriginalLengthBesideTheSettings) {
+  nlohmann::json config = read_json_file(reference_model("llama") / "config.json");
+  config["original_max_position_embeddings"] = 100;
+  EXPECT_TRUE(scale_rope(config, {.type = "yarn", .length = 200, .at = "r"}, "config.json"));
+  const ModelConfig model = make_model(config, "config.json").config;
+  EXPECT_EQ(model.rope.original_max_position_embeddings, 100);
+  EXPECT_EQ(model.rope.factor, 2);
+  EXPECT_EQ(model.max_position_embeddings, 200);
 }
 
 }  // namespace

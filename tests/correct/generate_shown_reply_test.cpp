@@ -46,11 +46,12 @@ TEST(ShownReply, WithoutAThoughtIsItsContent) {
 }
 
 TEST(ShownReply, NamesTheFunctionThatIsCalled) {
-  EXPECT_EQ(
-      shown(kGptOss,
-            "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\":\"Paris\"}<|call|>", 3)
-          .text,
-      "to=functions.weather {\"city\":\"Paris\"}<|call|>");
+  for (const char* header : {"<|channel|>commentary to=functions.weather <|constrain|>json",
+                             " to=functions.weather<|channel|>commentary json"})
+    for (const size_t step : {1, 3, 100})
+      EXPECT_EQ(shown(kGptOss, std::string(header) + "<|message|>{\"city\":\"Paris\"}<|call|>", step).text,
+                "to=functions.weather {\"city\":\"Paris\"}<|call|>")
+          << header << " in steps of " << step;
 }
 
 TEST(ShownReply, AnUnfinishedThoughtIsClosed) {

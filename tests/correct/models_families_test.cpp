@@ -313,6 +313,49 @@ TEST(Config, YarnOfLayersWithAWindow) {
   EXPECT_EQ(config.local_rope->original_max_position_embeddings, config.rope.original_max_position_embeddings);
 }
 
+TEST(Config, ThetaOfOlmosLayersWithAWindow) {
+  Json json = config_of("olmo3");
+  json.erase("rope_scaling");
+  json["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}},
+                             {"sliding_attention", {{"rope_type", "default"}}}};
+  const ModelConfig config = make_model(json, "o").config;
+  EXPECT_EQ(config.rope.rope_theta, 500000);
+  EXPECT_EQ(config.local_rope->rope_theta, 500000);
+}
+
+// In Transformers, the number beside the settings of rope wins over the number in them.
+TEST(Config, OriginalLengthBesideTheSettingsOfRope) {
+  Json json = config_of("llama");
+  json.erase("rope_scaling");
+  json["max_position_embeddings"] = 256;
+  json["original_max_position_embeddings"] = 32;
+  Json rope = {{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 64}};
+  json["rope_parameters"] = rope;
+  EXPECT_EQ(make_model(json, "l").config.rope.original_max_position_embeddings, 32);
+  rope["low_freq_factor"] = 1, rope["high_freq_factor"] = 4, rope["rope_type"] = "llama3";
+  json["rope_parameters"] = rope;
+  EXPECT_EQ(make_model(json, "l").config.rope.original_max_position_embeddings, 32);
+  Json by_kind = config_of("gemma3");
+  by_kind["original_max_position_embeddings"] = 32;
+  by_kind["rope_parameters"]["full_attention"] = {{"rope_type", "yarn"}, {"factor", 4}};
+  const ModelConfig gemma = make_model(by_kind, "g").config;
+  EXPECT_EQ(gemma.rope.original_max_position_embeddings, gemma.max_position_embeddings);
+}
+
+TEST(Config, OlderNamesOfNemotronHWin) {
+  Json json = config_of("nemotron_h");
+  const int64_t heads = json["mamba_num_heads"];
+  json.update(
+      {{"mamba_n_groups", heads}, {"mamba_d_conv", 3}, {"mamba_conv_bias", false}, {"mamba_dt_limit", {0.25, 2.0}}});
+  json.update({{"n_groups", 1}, {"conv_kernel", 4}, {"use_conv_bias", true}, {"time_step_limit", {0.0, 1.0}}});
+  const Mamba2 mamba = *make_model(json, "n").config.mamba2;
+  EXPECT_EQ(mamba.groups, heads);
+  EXPECT_EQ(mamba.width, 3);
+  EXPECT_FALSE(mamba.conv_bias);
+  EXPECT_EQ(mamba.least_step, 0.25);
+  EXPECT_EQ(mamba.largest_step, 2);
+}
+
 TEST(Config, GemmaCapsAndWindows) {
   Json json = config_of("gemma2");
   json.erase("layer_types");

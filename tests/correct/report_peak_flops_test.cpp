@@ -22,6 +22,8 @@ TEST(DataSheetFlops, KnowsDriversNames) {
   EXPECT_EQ(data_sheet_flops("NVIDIA H100 PCIe MIG 1g.10gb", DType::kBF16), 0) << "a part of a card";
   EXPECT_EQ(data_sheet_flops("NVIDIA H200", DType::kBF16), target_named("h200").bf16_tflops * 1e12);
   EXPECT_EQ(data_sheet_flops("NVIDIA GH200 480GB", DType::kBF16), 0) << "not an H200";
+  EXPECT_EQ(data_sheet_flops("NVIDIA A100 80GB", DType::kBF16), target_named("a100-80").bf16_tflops * 1e12);
+  EXPECT_EQ(data_sheet_flops("NVIDIA RTX A1000", DType::kBF16), 0) << "not an A100";
   EXPECT_EQ(data_sheet_flops("NVIDIA RTX PRO 6000 Blackwell Server Edition", DType::kBF16),
             target_named("rtxpro6000").bf16_tflops * 1e12);
   EXPECT_EQ(data_sheet_flops("AMD Radeon RX 7900 XTX", DType::kBF16), target_named("rx7900xtx").bf16_tflops * 1e12);

@@ -81,6 +81,18 @@ TEST(TokenizerConfig, TemplateFilesTakePrecedenceOverTheConfig) {
   EXPECT_EQ(tokenizer.eos_id(), 700);
 }
 
+// As in mistralai/Mistral-Small-3.1-24B-Instruct-2503.
+TEST(TokenizerConfig, TheTemplateMayBeInAFileForProcessors) {
+  Folder folder("gpt2");
+  folder.write("tokenizer_config.json", "{}");
+  folder.write("chat_template.json", R"({"chat_template": "for processors"})");
+  const Tokenizer tokenizer = Tokenizer::open(folder.path());
+  EXPECT_EQ(tokenizer.chat_template(), "for processors");
+  EXPECT_EQ(tokenizer.files().back().filename(), "chat_template.json");
+  folder.write("tokenizer_config.json", R"({"chat_template": "own"})");
+  EXPECT_EQ(Tokenizer::open(folder.path()).chat_template(), "own");
+}
+
 TEST(TokenizerConfig, NamedTokensOfTheVocabularyAreFoundWholeAndSpecial) {
   Folder folder("gpt2");
   const auto plain = Tokenizer::open(folder.path()).encode("the the", false);

@@ -30,7 +30,7 @@ Json& settings_of(Json& text) {
 }
 
 int64_t original_length(const Json& text, const Json& settings, const std::string& file, const RopeScaling& scaling) {
-  for (const auto& [object, key] : {std::pair{&settings, kOriginal}, {&text, kLongest}})
+  for (const auto& [object, key] : {std::pair{&text, kOriginal}, {&settings, kOriginal}, {&text, kLongest}})
     if (names(*object, key) && (*object)[key].is_number_integer() && (*object)[key] > 0)
       return (*object)[key].get<int64_t>();
   throw UserError("{}: rope_scaling: {} lacks {}; add this key to the file", scaling.at, file, kLongest);
@@ -74,6 +74,7 @@ bool scale_rope(Json& config, const RopeScaling& scaling, const std::string& fil
   if (scaling.type != "linear") changed[kOriginal] = original;
   if (scaling.type == "llama3") changed["low_freq_factor"] = 1.0, changed["high_freq_factor"] = 4.0;
   settings = changed;
+  if (names(text, kOriginal)) text[kOriginal] = original;
   text[kLongest] = original * factor;
   info("rope_scaling: {} with factor {}: the model takes {} positions instead of {}", scaling.type, factor,
        original * factor, original);

@@ -548,13 +548,17 @@ void baichuan_fields(const GgufFields& fields, Json& config) {
 }
 
 // llama.cpp always rounds the two ends of the range over which YaRN blends frequencies. The published models do not
-// round them, so `truncate` is false.
+// round them, so `truncate` is false. A config without rope settings is refused, but in a GGUF file it means rope that
+// is not scaled.
 void gpt_oss_fields(const GgufFields& fields, Json& config) {
   mixtral_fields(fields, config);
   config["intermediate_size"] = fields.integer(".expert_feed_forward_length");
   config["attention_bias"] = has_bias(fields, "attn_q");
   set_windows(fields, config, 2);
-  if (config.contains("rope_scaling")) config["rope_scaling"]["truncate"] = false;
+  if (config.contains("rope_scaling"))
+    config["rope_scaling"]["truncate"] = false;
+  else
+    config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", config["rope_theta"]}};
 }
 
 void cohere2_fields(const GgufFields& fields, Json& config) {

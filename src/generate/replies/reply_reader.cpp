@@ -206,7 +206,7 @@ class HarmonyReader : public BufferedReader {
         const auto may_begin = [&](std::string_view mark) {
           return start.starts_with(mark) || mark.starts_with(start);
         };
-        const bool could = may_begin(kChannel) || (calls_ && may_begin(kTo));
+        const bool could = may_begin(kChannel) || may_begin(kTo);
         if (headed_ || could) return false;
         header_ = "final";
         in_message_ = headed_ = true;

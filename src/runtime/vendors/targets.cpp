@@ -181,10 +181,20 @@ bool starts_word(std::string_view text, size_t at) {
   return at == 0 || !std::isalnum(static_cast<unsigned char>(text[at - 1]));
 }
 
-// Returns whether `name`, which is plain, stands in `kind` from the start of a word on. "GH200" does not name an H200.
+bool is_digit(char c) {
+  return std::isdigit(static_cast<unsigned char>(c));
+}
+
+// Returns whether `name`, which is plain, stands in `kind` from the start of a word on and does not end within a
+// number. "GH200" does not name an H200, and "RTX A1000" does not name an A100.
 bool names_device(std::string_view kind, const std::string& name) {
-  for (size_t at = 0; at < kind.size(); ++at)
-    if (starts_word(kind, at) && plain(kind.substr(at)).starts_with(name)) return true;
+  for (size_t at = 0; at < kind.size(); ++at) {
+    if (!starts_word(kind, at) || !plain(kind.substr(at)).starts_with(name)) continue;
+    size_t length = name.size();
+    while (plain(kind.substr(at, length)).size() < name.size()) ++length;
+    const size_t end = at + length;
+    if (end == kind.size() || !is_digit(kind[end - 1]) || !is_digit(kind[end])) return true;
+  }
   return false;
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "base/base64.h"
@@ -169,6 +170,10 @@ std::string tokenizer_class_of(const fs::path& model_dir, const TokenizerConfig&
                                                            {"roberta", "RobertaTokenizer"},
                                                            {"gpt2", "GPT2Tokenizer"},
                                                            {"xlm-roberta", "XLMRobertaTokenizer"}};
+  // These classes of Transformers 4 and 5 read the same file as BertTokenizer, with the same settings.
+  static const std::set<std::string> kLikeBert{"ConvBertTokenizer",   "DistilBertTokenizer", "ElectraTokenizer",
+                                               "LayoutLMTokenizer",   "LxmertTokenizer",     "MobileBertTokenizer",
+                                               "SqueezeBertTokenizer"};
   std::string name = config.tokenizer_class;
   if (const fs::path file = model_dir / "config.json"; name.empty() && fs::is_regular_file(file)) {
     // read_json_file() also reads numbers such as Infinity, which are in some config.json.
@@ -176,7 +181,8 @@ std::string tokenizer_class_of(const fs::path& model_dir, const TokenizerConfig&
     const auto known = kClasses.find(model.string_or("model_type", ""));
     name = model.string_or("tokenizer_class", known == kClasses.end() ? "" : known->second);
   }
-  return name.ends_with("Fast") ? name.substr(0, name.size() - 4) : name;
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return kLikeBert.contains(name) ? "BertTokenizer" : name;
 }
 
 std::optional<VocabularyFiles> read_vocabulary_files(const fs::path& model_dir, TokenizerConfig& config) {

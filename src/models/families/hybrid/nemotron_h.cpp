@@ -54,6 +54,12 @@ ModelConfig read_nemotron_h(const ConfigReader& outer) {
   const std::string pattern = pattern_of(outer);
   nlohmann::json json = outer.json();
   json["num_hidden_layers"] = pattern.size();
+  // As in Transformers, the older names win.
+  for (const auto& [old, key] : {std::pair{"mamba_n_groups", "n_groups"},
+                                 {"mamba_d_conv", "conv_kernel"},
+                                 {"mamba_conv_bias", "use_conv_bias"},
+                                 {"mamba_dt_limit", "time_step_limit"}})
+    if (json.contains(old)) json[key] = json[old];
   const ConfigReader r(json, outer.file());
   ModelConfig c = read_decoder_config(r);
   c.head_dim = r.integer("head_dim", r.integer("attention_head_dim", 128));
@@ -69,9 +75,9 @@ ModelConfig read_nemotron_h(const ConfigReader& outer) {
   Mamba2 m{.module = "mixer"};
   m.heads = r.integer("mamba_num_heads", 128);
   m.head_dim = r.integer("mamba_head_dim", 64);
-  m.groups = r.integer("n_groups", r.integer("mamba_n_groups", 8));
+  m.groups = r.integer("n_groups", 8);
   m.state = r.integer("ssm_state_size", 128);
-  m.width = r.integer("conv_kernel", r.integer("mamba_d_conv", 4));
+  m.width = r.integer("conv_kernel", 4);
   m.conv_bias = r.flag("use_conv_bias", true);
   m.in_bias = m.out_bias = r.flag("use_bias", false);
   m.layers = layers_of_kind(pattern, 'M');

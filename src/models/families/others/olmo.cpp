@@ -20,6 +20,7 @@ ModelConfig read_olmo2(const ConfigReader& r) {
 ModelConfig read_olmo3(const ConfigReader& r) {
   ModelConfig c = read_olmo2(r);
   c.rope = r.rope(500000);
+  c.local_rope = r.local_rope(500000);
   if (!c.local_rope) c.local_rope.emplace().rope_theta = 500000;
   c.window = r.windows(c.num_hidden_layers, r.given("sliding_window") ? r.integer("sliding_window", 0) : 4096,
                        [](int64_t layer) { return (layer + 1) % 4 != 0; });
