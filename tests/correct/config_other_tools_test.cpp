@@ -307,6 +307,11 @@ TEST_F(RecipeShape, AxolotlsDtypesThatAreOffLeaveBf16On) {
     EXPECT_FALSE(read(start + other).bf16) << other;
 }
 
+TEST_F(RecipeShape, AxolotlKeepsFourCheckpoints) {
+  EXPECT_EQ(read(kAxolotlRun).save_total_limit, 4);
+  EXPECT_EQ(read(kAxolotlRun + "save_total_limit: 2\n").save_total_limit, 2);
+}
+
 TEST_F(RecipeShape, AxolotlsRarerKeysAreTranslatedOrExplained) {
   const std::string start = kAxolotlRun + "datasets:\n- path: r.jsonl\n";
   const Recipe recipe = read(start +
