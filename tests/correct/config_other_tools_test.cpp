@@ -132,6 +132,8 @@ TEST_F(RecipeShape, DifferencesFromTrlsPreferencesAreNamed) {
   EXPECT_NE(said_.find("label_smoothing: 0.1 is applied"), std::string::npos) << said_;
   read(kTrl + "stage: dpo\nlabel_smoothing: 0\n");
   EXPECT_EQ(said_.find("label_smoothing"), std::string::npos) << said_;
+  read(kTrl + "stage: dpo\nlabel_smoothing: 0.1\nloss_type: [hinge]\n");
+  EXPECT_EQ(said_.find("label_smoothing"), std::string::npos) << said_;
   read(kTrl + "stage: dpo\nprecompute_ref_log_probs: true\n");
   EXPECT_NE(said_.find("precompute_ref_log_probs has no effect here: the reference is computed in each step"),
             std::string::npos)

@@ -133,7 +133,10 @@ class TrlReader {
 
   // TRL 1 uses label_smoothing only with losses that Fettle lacks.
   void read_smoothing() const {
-    const std::string smoothing = text("label_smoothing"), loss = text("loss_type") + text("pref_loss");
+    const YAML::Node list = all_["loss_type"];
+    const bool listed = has("loss_type") && list.IsSequence() && list.size() == 1;
+    const std::string smoothing = text("label_smoothing"),
+                      loss = listed ? list[0].as<std::string>("") : text("loss_type") + text("pref_loss");
     if (stage_ != "dpo" || std::atof(smoothing.c_str()) == 0 || (!loss.empty() && loss != "sigmoid")) return;
     info("label_smoothing: {} is applied to the loss sigmoid, unlike in TRL 1, which ignores it there", smoothing);
   }
