@@ -146,7 +146,7 @@ std::vector<Key> method_keys() {
        .member = &Recipe::quantization_bit,
        .help = "Bits per weight of the frozen linear layers (QLoRA): 4, or 8 with one scale per row. The weights are "
                "quantised while they are loaded. A checkpoint that bitsandbytes quantised does not need this key.",
-       .aliases = {"quant_config.quantization_bit"},
+       .aliases = {"quant_bits", "quant_config.quantization_bit"},
        .later = {"2", "3", "5", "6", "7"},
        .min = 2,
        .max = 8},

@@ -76,6 +76,13 @@ std::vector<Key> preference_keys() {
        .help = "Weight of the bad replies in `stage: kto`.",
        .aliases = {"undesirable_weight", "kto_undesirable_weight"},
        .min = 0},
+      {.name = "disable_dropout",
+       .group = Group::kMethod,
+       .member = &Recipe::disable_dropout,
+       .help = "Whether LoRA's dropout is off, whatever lora_dropout says. auto: it is off in stages dpo and kto. In "
+               "recipes of Axolotl, ms-swift and TRL, it is then off in stage rm too.",
+       .values = {"auto", "true", "false"},
+       .spellings = {{"true", "true"}, {"false", "false"}}},
       {.name = "ref_model",
        .group = Group::kMethod,
        .member = &Recipe::ref_model,

@@ -52,6 +52,7 @@ class Reader {
  public:
   struct Wish {
     std::string value, by, where;  // by: the other tool's key
+    std::string word = "";         // the value in the other tool, if it differs
   };
   using Wishes = std::map<std::string, Wish>;  // keyed by the recipe's key
 
@@ -89,8 +90,9 @@ class Reader {
     const Wishes wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
       if (key == "lr_scheduler_type" && recipe_.set_at.contains(key) && recipe_.lr_scheduler_type != wish.value)
-        warn("{}: {} has a scheduler (here {}), which DeepSpeed would use; Fettle uses lr_scheduler_type: {}",
-             wish.where, wish.by, wish.value, recipe_.lr_scheduler_type);
+        warn("{}: {} has a scheduler ({}), which DeepSpeed would use; Fettle uses lr_scheduler_type: {}", wish.where,
+             wish.by, wish.word == wish.value ? wish.word : fmt::format("{}, here {}", wish.word, wish.value),
+             recipe_.lr_scheduler_type);
       if (recipe_.set_at.contains(key.substr(0, key.find('.'))) || !suits(key)) continue;
       take(key, {YAML::Node(wish.value), wish.where});
       info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
@@ -209,7 +211,8 @@ class Reader {
   }
 
   void take_settings(const Settings& settings, const std::string& name, const GivenValue& given) {
-    for (const auto& [key, value] : settings.wishes) wishes_.insert({key, {value, name, given.where}});
+    for (const auto& [key, value] : settings.wishes)
+      wishes_.insert({key, {value, name, given.where, key == "lr_scheduler_type" ? settings.scheduler : value}});
     for (const std::string& note : settings.notes) warn("{}: {}: {}", given.where, name, note);
     if (!settings.wishes.empty()) return;
     const WithoutEffect* row = find_without_effect(name);
@@ -443,14 +446,14 @@ YAML::Node override_value(const std::string& name, const std::string& text, cons
   }
 }
 
-// ms-swift's model_name names the tuned model. In a recipe without model_name_or_path, the user probably means that
+// ms-swift's model_name is a text for rows. In a recipe without model_name_or_path, the user probably means that
 // key.
 void refuse_model_name_alone(const Recipe& recipe, const YAML::Node& all, const Words& words) {
   const YAML::Node name = all["model_name"];
   if (!recipe.model_name_or_path.empty() || !name.IsDefined() || name.IsNull()) return;
   const auto word = std::ranges::find(words, "model_name", &Words::value_type::first);
   throw UserError(
-      "{}: model_name has no effect here, and model_name_or_path is missing; did you mean "
+      "{}: model_name replaces {{{{NAME}}}} in rows, but model_name_or_path is missing; did you mean "
       "model_name_or_path?",
       word == words.end() ? fmt::format("{}:{}", recipe.file.string(), name.Mark().line + 1) : word->second.where);
 }
@@ -460,6 +463,16 @@ void refuse_empty(const std::string& name, const std::string& where) {
   const Key* key = find_key(name);
   if (!key || std::holds_alternative<std::string Recipe::*>(key->member)) return;
   throw UserError("{}: the value is empty; write {}=null for the default", where, name);
+}
+
+// Turns LoRA's dropout off where the recipe's tool does so, unless disable_dropout says otherwise.
+void turn_dropout_off(Recipe& recipe, const Dialect& dialect) {
+  const bool by_default = recipe.disable_dropout == "auto" && dialect.without_dropout.contains(recipe.stage);
+  if (recipe.lora_dropout == 0 || (!by_default && recipe.disable_dropout != "true")) return;
+  recipe.lora_dropout = 0;
+  if (by_default)
+    info("lora_dropout is 0: {} turns dropout off in stage {}, unless disable_dropout is false",
+         dialect.tool.empty() ? "LLaMA-Factory" : dialect.tool, recipe.stage);
 }
 
 }  // namespace
@@ -492,6 +505,7 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
   reader.grant_wishes();
   refuse_model_name_alone(recipe, all, words);
   if (other) reader.take_usual(dialect, place);
+  turn_dropout_off(recipe, dialect);
   reader.report_idle();
   check_combinations(recipe);
   return recipe;

@@ -74,6 +74,7 @@ struct Recipe {
   double pref_beta = 0.1;
   double pref_ftx = 0;  // weight of the chosen reply's cross-entropy in the loss
   double dpo_label_smoothing = 0;
+  std::string disable_dropout = "auto";  // auto: read_recipe sets lora_dropout to 0 in the stages of the recipe's tool
   double simpo_gamma = 0.5;
   double center_rewards_coefficient = 0;
   double kto_chosen_weight = 1, kto_rejected_weight = 1;
@@ -84,9 +85,10 @@ struct Recipe {
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";
   int64_t cutoff_len = 2048;
-  bool packing = false;            // several rows share a sequence, but do not attend to each other
-  bool plain_text_rows = false;    // rows with the texts prompt and completion do not use the chat template
-  std::string sample_by = "line";  // line, paragraph, document: the rows of text files
+  bool packing = false;          // several rows share a sequence, but do not attend to each other
+  bool plain_text_rows = false;  // rows with the texts prompt and completion do not use the chat template
+  std::vector<std::string> self_name, self_author;  // replace {{NAME}} and {{AUTHOR}} in rows
+  std::string sample_by = "line";                   // line, paragraph, document: the rows of text files
   bool train_on_prompt = false;
   bool mask_history = false;
   double val_size = 0;  // rows held out: below 1 a share, else a number
@@ -116,10 +118,12 @@ struct Recipe {
   // a third of these steps is stable.
   std::optional<int64_t> lr_num_stable_steps, lr_num_decay_steps;
   double warmup_ratio = 0;
-  double warmup_steps = 0;                    // below 1, a share of all steps (as in Transformers 5)
-  int64_t max_warmup_steps = 0;               // limit for a warmup given as a share; 0: no limit
-  std::optional<double> embedding_lr;         // learning rate of embedding and head; empty: learning_rate
-  std::optional<double> moe_aux_loss_coef;    // weight of the loss that balances experts; empty: from config.json
+  double warmup_steps = 0;                  // below 1, a share of all steps (as in Transformers 5)
+  int64_t max_warmup_steps = 0;             // limit for a warmup given as a share; 0: no limit
+  std::optional<double> embedding_lr;       // learning rate of embedding and head; empty: learning_rate
+  std::optional<double> moe_aux_loss_coef;  // weight of the loss that balances experts; empty: from config.json
+  // Replaces the weight from config.json in families for which Transformers has a balancing loss.
+  std::optional<double> moe_aux_loss_default;
   double moe_router_bias_update_rate = 0;     // by how much a step changes the corrections of routers; 0: not at all
   std::string output_router_logits = "auto";  // whether the balancing loss is on: auto (from config.json), true, false
   std::string optim = "adamw_torch";

@@ -44,6 +44,12 @@ std::vector<Key> training_keys() {
                "if output_router_logits is true, and 0 otherwise.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
+      {.name = "moe_aux_loss_default",
+       .group = Group::kTraining,
+       .member = &Recipe::moe_aux_loss_default,
+       .help = "moe_aux_loss_coef of a model for whose family Transformers has a loss that balances experts. Other "
+               "models ignore this key. Recipes of TRL get 0.001.",
+       .min = 0},
       {.name = "moe_router_bias_update_rate",
        .group = Group::kTraining,
        .member = &Recipe::moe_router_bias_update_rate,

@@ -41,6 +41,8 @@ struct DataSpec {
   LocalTime started = LocalTime::now();  // the time that strftime_now of a chat template gives
   int64_t cutoff_len = 2048;             // largest number of tokens of an example
   Overlength overlength = Overlength::kCut;
+  // Replace {{NAME}} and {{AUTHOR}} in the rows' texts: the first text in rows with the tag zh, the last in other rows.
+  std::vector<std::string> self_name, self_author;
   bool plain_text_rows = false;  // Sample::plain rows do not use the chat template
   bool train_on_prompt = false;
   bool mask_history = false;       // trains only the last assistant turn

@@ -58,6 +58,24 @@ std::vector<std::vector<Message>> later_parts(const std::vector<Message>& messag
   return parts;
 }
 
+// Replaces `from` by `to` in all texts of `value`.
+void replace_texts(nlohmann::ordered_json& value, std::string_view from, const std::string& to) {
+  if (value.is_structured())
+    for (auto& item : value) replace_texts(item, from, to);
+  if (!value.is_string()) return;
+  auto& text = value.get_ref<std::string&>();
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+}
+
+// Writes the model's name and author into a row that teaches the model who it is.
+void introduce(const DataSpec& spec, nlohmann::ordered_json& row) {
+  const auto tag = row.find("tag");
+  const bool chinese = tag != row.end() && *tag == "zh";
+  for (const auto& [from, texts] : {std::pair{"{{NAME}}", &spec.self_name}, {"{{AUTHOR}}", &spec.self_author}})
+    if (!texts->empty()) replace_texts(row, from, chinese ? texts->front() : texts->back());
+}
+
 // Returns the first {{name}} in the text, or "".
 std::string placeholder_in(const std::string& text) {
   constexpr size_t kLongest = 40;
@@ -104,6 +122,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
   try {
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
+    introduce(spec_, row.value);
     if (labels_) {
       classified(row, source, where, outcome);
       return outcome;

@@ -320,6 +320,7 @@ std::vector<bool> ConfigReader::flags_by_layer(const std::string& key, int64_t l
 
 void ConfigReader::read_experts(ModelConfig& config, int64_t experts, int64_t per_token_by_default) const {
   config.num_experts = experts;
+  config.has_balancing_loss = true;
   if (config.expert_size == 0) config.expert_size = config.intermediate_size;
   config.experts_per_token = integer("num_experts_per_tok", per_token_by_default);
   if (config.experts_per_token > experts)

@@ -245,6 +245,7 @@ struct ModelConfig {
   // The layers with experts; nullopt: all. In most families, the other layers have a dense MLP.
   std::optional<LayerSet> expert_layers;
   double router_aux_loss_coef = 0;  // factor of the loss that balances the experts; 0: no such loss
+  bool has_balancing_loss = false;  // whether Transformers has such a loss for this family
   std::optional<LatentAttention> latent;
   std::optional<DeltaNet> delta_net;  // sizes of the layers with linear attention
   std::optional<Mamba2> mamba2;       // sizes of the layers with Mamba2

@@ -54,6 +54,8 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
           .default_system = recipe.default_system,
           .cutoff_len = cutoff_len,
           .overlength = overlength_named(recipe.overlength),
+          .self_name = recipe.self_name,
+          .self_author = recipe.self_author,
           .plain_text_rows = recipe.plain_text_rows,
           .train_on_prompt = recipe.train_on_prompt,
           .mask_history = recipe.mask_history,

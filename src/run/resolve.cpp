@@ -153,13 +153,12 @@ class Resolving {
 
   // Sets the weight of the load-balancing loss of experts.
   void set_balance() {
-    const auto wants_experts = [&](const char* key, bool asked) {
-      if (asked && run_.model.config.num_experts == 0)
-        throw UserError("{}: {}: {} has no experts to balance; remove the key", recipe_.where(key), key,
-                        run_.model.family->model_type);
-    };
-    wants_experts("moe_aux_loss_coef", recipe_.moe_aux_loss_coef.has_value());
-    wants_experts("output_router_logits", recipe_.output_router_logits == "true");
+    if (run_.model.config.num_experts == 0 && recipe_.output_router_logits == "true")
+      throw UserError("{}: output_router_logits: {} has no experts to balance; remove the key",
+                      recipe_.where("output_router_logits"), run_.model.family->model_type);
+    if (run_.model.config.num_experts == 0 && recipe_.moe_aux_loss_coef.value_or(0) != 0)
+      warn("{}: moe_aux_loss_coef has no effect here: {} has no experts to balance", recipe_.where("moe_aux_loss_coef"),
+           run_.model.family->model_type);
     run_.model.config.router_aux_loss_coef = balance_factor(recipe_, *run_.stage, run_.model.config);
   }
 

@@ -7,6 +7,7 @@
 namespace fettle {
 namespace {
 
+const std::string kAxolotlRun = "base_model: m\nmicro_batch_size: 1\nlearning_rate: 1e-4\n";
 const std::string kTrl = "model_name_or_path: m\ndataset_name: maker/rows\n";
 
 // The stage and the method may be given on the command line; the defaults follow them.
@@ -23,15 +24,43 @@ TEST_F(RecipeShape, DefaultsOfTrlFollowOverrides) {
   EXPECT_EQ(read("model_name_or_path: m\ndataset: r\ntemplate: llama3\n", {"use_peft=true"}).learning_rate, 5e-5);
 }
 
-// When TRL compares replies, it turns dropout off by default.
-TEST_F(RecipeShape, TrlTurnsDropoutOffWhenItComparesReplies) {
-  const std::string lora = kTrl + "use_peft: true\n";
-  EXPECT_EQ(read(lora).lora_dropout, 0.05);
-  for (const char* stage : {"dpo", "kto", "rm"}) {
-    EXPECT_EQ(read(lora, {std::string("stage=") + stage}).lora_dropout, 0) << stage;
-    EXPECT_EQ(read(lora + "lora_dropout: 0.1\nstage: " + stage + "\n").lora_dropout, 0) << stage;
-    EXPECT_EQ(read(lora + "disable_dropout: false\nlora_dropout: 0.1\nstage: " + stage + "\n").lora_dropout, 0.1);
+// The trainers of preferences turn dropout off by default. LLaMA-Factory's does not do so for reward models.
+TEST_F(RecipeShape, DropoutIsOffWhereTheToolTurnsItOff) {
+  const auto dropout = [&](const std::string& text) { return read(text + "lora_dropout: 0.1\n").lora_dropout; };
+  const std::string swift = "model: m\ntuner_type: lora\nrlhf_type: ", axolotl = kAxolotlRun + "adapter: lora\n";
+  const std::string own = "model_name_or_path: m\ndataset: r\nstage: ", trl = kTrl + "use_peft: true\n";
+  for (const std::string& off : {own + "dpo\n", own + "kto\n", own + "orpo\n", swift + "dpo\n", swift + "simpo\n",
+                                 swift + "kto\n", swift + "rm\n", axolotl + "rl: dpo\n", axolotl + "rl: orpo\n",
+                                 axolotl + "reward_model: true\n", trl + "stage: dpo\n", trl + "stage: rm\n"}) {
+    EXPECT_EQ(dropout(off), 0) << off;
+    EXPECT_NE(said_.find("lora_dropout is 0: "), std::string::npos) << said_;
+    EXPECT_EQ(dropout(off + "disable_dropout: False\n"), 0.1) << off;
   }
+  for (const std::string& on : {own + "sft\n", own + "rm\n", std::string("model: m\ntuner_type: lora\n"), axolotl, trl})
+    EXPECT_EQ(dropout(on), 0.1) << on;
+  EXPECT_EQ(dropout(own + "sft\ndisable_dropout: true\n"), 0);
+  EXPECT_EQ(read(trl).lora_dropout, 0.05) << "TRL's default";
+}
+
+// ORPO is a stage of its own in TRL's recipes, with the defaults of preferences.
+TEST_F(RecipeShape, TrlsOrpoHasTheDefaultsOfPreferences) {
+  const Recipe orpo = read(kTrl + "use_peft: true\nstage: orpo\n");
+  EXPECT_EQ(orpo.stage, "dpo");
+  EXPECT_EQ(orpo.pref_loss, "orpo");
+  EXPECT_EQ(orpo.learning_rate, 1e-6);
+  EXPECT_EQ(orpo.lora_dropout, 0);
+}
+
+// TRL 1.7 and later add the loss that balances experts by default, but not for reward models, ORPO and CPO.
+TEST_F(RecipeShape, TrlBalancesExpertsByDefault) {
+  for (const char* with : {"", "stage: dpo\n", "stage: kto\n"})
+    EXPECT_EQ(read(kTrl + with).moe_aux_loss_default, 0.001) << with;
+  for (const char* without : {"stage: rm\n", "stage: orpo\n", "stage: dpo\nloss_type: simpo\n"})
+    EXPECT_FALSE(read(kTrl + without).moe_aux_loss_default) << without;
+  EXPECT_EQ(read(kAxolotlRun + "rl: kto\n").moe_aux_loss_default, 0.001);
+  EXPECT_FALSE(read(kAxolotlRun + "rl: simpo\n").moe_aux_loss_default);
+  EXPECT_FALSE(read(kAxolotlRun).moe_aux_loss_default);
+  EXPECT_FALSE(read("model_name_or_path: m\ndataset: r\n").moe_aux_loss_default);
 }
 
 TEST_F(RecipeShape, TrlsDtypeIsOnlyThatOfLoading) {
@@ -80,6 +109,35 @@ TEST_F(RecipeShape, TrlsLossesBelongToStages) {
   EXPECT_NE(refusal(kTrl + "stage: dpo\nloss_type: aot\n").find("recipe.yaml:4: pref_loss: aot"), std::string::npos);
   EXPECT_EQ(read(kTrl + "stage: dpo\npref_loss: ipo\n", {"loss_type=hinge"}).pref_loss, "hinge");
   EXPECT_NE(refusal(kTrl + "stage: kto\nloss_type: apo_zero_unpaired\n").find("apo_zero_unpaired"), std::string::npos);
+}
+
+// One sum of losses has a counterpart: a loss of pairs, and the chosen reply's loss with a weight.
+TEST_F(RecipeShape, TrlsSumsOfLosses) {
+  const std::string start = kTrl + "stage: dpo\n";
+  const Recipe sum = read(start + "loss_type: [hinge, sft]\nloss_weights: [1.0, 0.2]\n");
+  EXPECT_EQ(sum.pref_loss, "hinge");
+  EXPECT_EQ(sum.pref_ftx, 0.2);
+  EXPECT_EQ(read(start + "loss_type: [sft, sigmoid]\n").pref_ftx, 1);
+  for (const char* other :
+       {"[sigmoid, bco_pair, sft]\nloss_weights: [0.8, 0.2, 1.0]\n", "[sigmoid, hinge]\n",
+        "[sigmoid, sft]\nloss_weights: [0.5, 1]\n", "[sigmoid, sft]\nloss_weights: [1]\n", "[sft, sft]\n"}) {
+    const std::string said = refusal(start + "loss_type: " + other);
+    EXPECT_NE(said.find("recipe.yaml:4: "), std::string::npos) << other << said;
+  }
+  EXPECT_NE(refusal(start + "loss_type: [sigmoid, hinge]\n").find("pref_ftx"), std::string::npos);
+}
+
+TEST_F(RecipeShape, DifferencesFromTrlsPreferencesAreNamed) {
+  EXPECT_EQ(read(kTrl + "stage: dpo\nlabel_smoothing: 0.1\n").dpo_label_smoothing, 0.1);
+  EXPECT_NE(said_.find("label_smoothing: 0.1 is applied"), std::string::npos) << said_;
+  read(kTrl + "stage: dpo\nlabel_smoothing: 0\n");
+  EXPECT_EQ(said_.find("label_smoothing"), std::string::npos) << said_;
+  read(kTrl + "stage: dpo\nlabel_smoothing: 0.1\nloss_type: [hinge]\n");
+  EXPECT_EQ(said_.find("label_smoothing"), std::string::npos) << said_;
+  read(kTrl + "stage: dpo\nprecompute_ref_log_probs: true\n");
+  EXPECT_NE(said_.find("precompute_ref_log_probs has no effect here: the reference is computed in each step"),
+            std::string::npos)
+      << said_;
 }
 
 // TRL's defaults may be written out.
@@ -165,8 +223,8 @@ TEST_F(RecipeShape, KeysOfPeftAndUnsloth) {
   EXPECT_EQ(recipe.seed, 7);
   EXPECT_NE(refusal("model_name_or_path: m\nbias: all\n").find("bias is not available"), std::string::npos);
   EXPECT_NE(refusal("stage: sft\nmodel_name: m\n")
-                .find("recipe.yaml:2: model_name has no effect here, and "
-                      "model_name_or_path is missing; did you mean"),
+                .find("recipe.yaml:2: model_name replaces {{NAME}} in rows, "
+                      "but model_name_or_path is missing; did you mean"),
             std::string::npos)
       << refusal("stage: sft\nmodel_name: m\n");
 }
@@ -221,8 +279,6 @@ TEST_F(RecipeShape, AxolotlsSpecialTokensAreAdded) {
   EXPECT_NE(said_.find("wandb sync --entity"), std::string::npos) << said_;
 }
 
-const std::string kAxolotlRun = "base_model: m\nmicro_batch_size: 1\nlearning_rate: 1e-4\n";
-
 TEST_F(RecipeShape, AxolotlsDataFilesMayBeAList) {
   const auto set = [&](const std::string& path, const std::string& files) {
     return read(kAxolotlRun + "datasets:\n- path: " + path + "\n  type: completion\n  data_files: " + files + "\n")
@@ -251,6 +307,11 @@ TEST_F(RecipeShape, AxolotlsDtypesThatAreOffLeaveBf16On) {
     EXPECT_TRUE(read(start + off).bf16) << off;
   for (const char* other : {"fp16: true\n", "float16: true\n", "bf16: false\n"})
     EXPECT_FALSE(read(start + other).bf16) << other;
+}
+
+TEST_F(RecipeShape, AxolotlKeepsFourCheckpoints) {
+  EXPECT_EQ(read(kAxolotlRun).save_total_limit, 4);
+  EXPECT_EQ(read(kAxolotlRun + "save_total_limit: 2\n").save_total_limit, 2);
 }
 
 TEST_F(RecipeShape, AxolotlsRarerKeysAreTranslatedOrExplained) {
@@ -344,6 +405,77 @@ TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
   EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: q_proj\n")).find("wanted a list"),
             std::string::npos);
   EXPECT_NE(refusal(model("llama3_1_8b", "  max_batch: 3\n")).find("model.max_batch"), std::string::npos);
+}
+
+const std::string kTorchtune =
+    "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\ntokenizer:\n  max_seq_len: 64\n";
+
+TEST_F(RecipeShape, TorchtunesLossesNameTheStage) {
+  const std::string dpo = "loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n";
+  const Recipe recipe = read(kTorchtune + dpo + "  beta: 0.05\n  label_smoothing: 0.1\nlora_dropout: 0.1\n");
+  EXPECT_EQ(recipe.stage, "dpo");
+  EXPECT_EQ(recipe.pref_beta, 0.05);
+  EXPECT_EQ(recipe.dpo_label_smoothing, 0.1);
+  EXPECT_EQ(recipe.lora_dropout, 0.1) << "torchtune keeps dropout on";
+  EXPECT_EQ(read(kTorchtune + dpo).pref_beta, 0.1);
+  EXPECT_EQ(read(kTorchtune + "loss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\n").stage, "sft");
+  for (const char* other : {"torchtune.rlhf.loss.PPOLoss", "torchtune.modules.loss.ForwardKLLoss"})
+    EXPECT_NE(refusal(kTorchtune + "loss:\n  _component_: " + other + "\n").find(std::string("the loss ") + other),
+              std::string::npos);
+}
+
+TEST_F(RecipeShape, TorchtuneValidatesOnlyIfItIsAsked) {
+  const std::string rows = "dataset_val:\n  _component_: d\n  split: train[95%:]\nbatch_size_val: ${batch_size}\n";
+  EXPECT_EQ(read(kTorchtune + "run_val_every_n_steps: null\n" + rows).eval_strategy, "no");
+  EXPECT_NE(refusal(kTorchtune + "run_val_every_n_steps: 50\n" + rows).find("set eval_dataset, eval_strategy: steps"),
+            std::string::npos);
+}
+
+const std::string kSwift = "model: m\ntuner_type: lora\ndataset: r.jsonl\n";
+
+// ms-swift evaluates when it saves checkpoints, if there are rows to evaluate on.
+TEST_F(RecipeShape, SwiftEvaluatesWhenItSaves) {
+  const Recipe split = read(kSwift + "split_dataset_ratio: 0.1\nsave_steps: 50\n");
+  EXPECT_EQ(split.eval_strategy, "steps");
+  EXPECT_EQ(split.eval_steps, 50);
+  EXPECT_EQ(read(kSwift + "val_dataset: v.jsonl\n").eval_steps, 500);
+  EXPECT_EQ(read(kSwift + "val_dataset: v.jsonl\nsave_strategy: epoch\n").eval_strategy, "epoch");
+  EXPECT_EQ(read(kSwift + "val_dataset: v.jsonl\neval_strategy: epoch\n").eval_strategy, "epoch");
+  EXPECT_EQ(read(kSwift + "split_dataset_ratio: 0.1\neval_steps: 7\n").eval_steps, 7);
+  EXPECT_EQ(read(kSwift).eval_strategy, "no");
+  for (const char* none : {"eval_strategy: no\n", "save_strategy: 'no'\n"}) {
+    const Recipe all = read(kSwift + "split_dataset_ratio: 0.1\n" + none);
+    EXPECT_EQ(all.eval_strategy, "no");
+    EXPECT_EQ(all.val_size, 0) << "all rows are trained";
+  }
+}
+
+TEST_F(RecipeShape, SwiftsOtherKeys) {
+  const std::string tokens = write("tokens.txt", "<a> <b>\n<c>\n");
+  EXPECT_EQ(read(kSwift + "new_special_tokens: ['<x>', " + tokens + "]\n").add_special_tokens,
+            (std::vector<std::string>{"<x>", "<a>", "<b>", "<c>"}));
+  EXPECT_EQ(read(kSwift, {"new_special_tokens=" + tokens}).add_special_tokens.size(), 3u);
+  EXPECT_NE(refusal(kSwift + "new_special_tokens: [missing.txt]\n").find("recipe.yaml:4: new_special_tokens: cannot"),
+            std::string::npos);
+  EXPECT_NE(refusal(kSwift + "template: default\n").find("recipe.yaml:4: template: the template `default`"),
+            std::string::npos);
+  EXPECT_EQ(read(kSwift + "quant_bits: 4\n").quantization_bit, 4);
+  const Recipe self = read(kSwift + "model_name: [a, b]\nmodel_author: c\n");
+  EXPECT_EQ(self.self_name, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(self.self_author, std::vector<std::string>{"c"});
+}
+
+// The keys of Unsloth's lora_text.yaml.
+TEST_F(RecipeShape, UnslothsFilesAreReadWhole) {
+  const Recipe recipe = read(
+      "model: m\ndata:\n  dataset: maker/rows\n  format_type: auto\ntraining:\n  training_type: lora\n"
+      "  max_steps: 0\n  save_steps: 0\n  gradient_checkpointing: \"unsloth\"\nlora:\n  lora_r: 8\n"
+      "  vision_all_linear: false\n  use_loftq: false\n  finetune_vision_layers: true\nlogging:\n"
+      "  enable_wandb: false\n  wandb_token: secret\n  hf_token: hidden\n  tensorboard_dir: runs\n");
+  EXPECT_EQ(recipe.save_strategy, "no");
+  EXPECT_EQ(recipe.hub_token, "hidden");
+  EXPECT_EQ(recipe.logging_dir, "runs");
+  EXPECT_EQ(said_.find("secret"), std::string::npos) << said_;
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ TEST_F(RecipeShape, DeepSpeedsSchedulerSetsTheSchedule) {
   EXPECT_EQ(above.min_lr_rate, 0.1);
   const Recipe own = read("lr_scheduler_type: cosine\n" + deepspeed("{type: WarmupLR}"));
   EXPECT_EQ(own.lr_scheduler_type, "cosine");
-  EXPECT_NE(said_.find("deepspeed has a scheduler (here constant_with_warmup), which DeepSpeed would use; Fettle uses "
-                       "lr_scheduler_type: cosine"),
+  EXPECT_NE(said_.find("deepspeed has a scheduler (WarmupLR, here constant_with_warmup), which DeepSpeed would use; "
+                       "Fettle uses lr_scheduler_type: cosine"),
             std::string::npos)
       << said_;
   EXPECT_NE(refusal(deepspeed("{type: OneCycle}")).find("recipe.yaml:1: lr_scheduler_type: found 'OneCycle', wanted"),

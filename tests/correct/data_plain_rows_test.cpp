@@ -18,7 +18,11 @@ class PlainRows : public testing::Test {
  protected:
   // Returns the examples of one row; « and » enclose the trained tokens.
   std::vector<std::string> texts(const std::string& row, RowKind rows = RowKind::kConversations) {
-    DataSpec spec{.rows = rows, .default_system = "Be brief.", .plain_text_rows = true};
+    DataSpec spec{.rows = rows,
+                  .default_system = "Be brief.",
+                  .self_name = name_,
+                  .self_author = author_,
+                  .plain_text_rows = true};
     const RowTokeniser tokenise(spec, tokenizer_, 0, false);
     Row one;
     one.text = row;
@@ -38,6 +42,7 @@ class PlainRows : public testing::Test {
     return out;
   }
 
+  std::vector<std::string> name_, author_;
   Tokenizer tokenizer_ = TestTokenizer{.chat_template = kTemplate, .adds_bos = true}.open();
 };
 
@@ -45,6 +50,16 @@ using Texts = std::vector<std::string>;
 
 TEST_F(PlainRows, AreThePromptTheReplyAndTheEnd) {
   EXPECT_EQ(texts(R"({"prompt": "Q?", "completion": " A."})"), Texts{"<s>Q?« A.</s>»"});
+}
+
+// The rows of swift/self-cognition leave the model's name and author open.
+TEST_F(PlainRows, NamesAreFilledIn) {
+  const std::string row = R"({"prompt": "{{NAME}}?", "completion": " {{NAME}} of {{AUTHOR}}.", "tag": ")";
+  EXPECT_EQ(texts(row + "en\"}"), Texts{"<s>{{NAME}}?« {{NAME}} of {{AUTHOR}}.</s>»"});
+  name_ = {"Z{{NAME}}", "E"};
+  author_ = {"me"};
+  EXPECT_EQ(texts(row + "en\"}"), Texts{"<s>E?« E of me.</s>»"});
+  EXPECT_EQ(texts(row + "zh\"}"), Texts{"<s>Z{{NAME}}?« Z{{NAME}} of me.</s>»"});
 }
 
 TEST_F(PlainRows, PairsAndRatedRepliesToo) {

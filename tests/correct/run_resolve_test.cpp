@@ -35,5 +35,35 @@ TEST(Resolve, KeysThatChooseAnOptimizer) {
   }
 }
 
+// A tool's default weight counts only where Transformers has a balancing loss. The recipe's own weight counts for all
+// models with experts; other models have no use for it.
+TEST(Resolve, WeightOfTheLossThatBalancesExperts) {
+  const auto weight = [](const std::string& model, const Recipe& recipe) {
+    const std::string file = (source_folder() / "tests/reference/models" / model / "config.json").string();
+    return make_run(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1).model.config.router_aux_loss_coef;
+  };
+  Recipe by_tool, own, zero;
+  by_tool.moe_aux_loss_default = 0.25;
+  own.moe_aux_loss_coef = 0.5;
+  zero.moe_aux_loss_coef = 0;
+  EXPECT_EQ(weight("qwen3_moe", by_tool), 0.25);
+  EXPECT_EQ(weight("mixtral", by_tool), 0.25) << "also instead of config.json's";
+  for (const char* without : {"deepseek_v3", "ernie4_5_moe", "llama"})
+    EXPECT_EQ(weight(without, by_tool), 0) << without;
+  EXPECT_EQ(weight("deepseek_v3", own), 0.5);
+  by_tool.moe_aux_loss_coef = 0;
+  EXPECT_EQ(weight("qwen3_moe", by_tool), 0);
+  by_tool.moe_aux_loss_coef.reset();
+  by_tool.stage = "rm";
+  EXPECT_EQ(weight("qwen3_moe", by_tool), 0);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(weight("llama", zero), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("moe_aux_loss_coef"), std::string::npos);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(weight("llama", own), 0);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("moe_aux_loss_coef has no effect here: llama has no experts"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace fettle

@@ -42,8 +42,8 @@ std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit,
 
 TEST(MakeJob, RefusesBalancingForADenseModel) {
   Recipe recipe;
-  recipe.moe_aux_loss_coef = 0.01;
-  EXPECT_THAT(user_error([&] { job_for(recipe); }), AllOf(HasSubstr("moe_aux_loss_coef"), HasSubstr("no experts")));
+  recipe.output_router_logits = "true";
+  EXPECT_THAT(user_error([&] { job_for(recipe); }), AllOf(HasSubstr("output_router_logits"), HasSubstr("no experts")));
 }
 
 TEST(RequireFit, TheLimitItselfFits) {

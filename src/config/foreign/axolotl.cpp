@@ -195,6 +195,10 @@ class AxolotlReader {
     }
     if (has("eval_sequence_len") && text("eval_sequence_len") == text("sequence_len")) handle("eval_sequence_len");
     if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
+    out_.without_dropout.insert("rm");
+    // TRL's trainers for these losses have their own router_aux_loss_coef.
+    if (const std::string rl = text("rl"); rl == "dpo" || rl == "ipo" || rl == "kto")
+      usual("moe_aux_loss_default", "0.001");
   }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
@@ -364,6 +368,7 @@ class AxolotlReader {
     usual("gradient_accumulation_steps", "1");
     usual("lr_scheduler_type", "cosine");
     usual("overlength", "drop");
+    usual("save_total_limit", "4");
     usual("cutoff_len", "512");
     if (!is_on("fp16") && !is_on("float16") && !is_on("bfloat16")) usual("bf16", "true");
     if (!has("warmup_steps") && !has("warmup_ratio")) {

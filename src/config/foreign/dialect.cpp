@@ -49,9 +49,8 @@ std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& al
   if (is_v1(root)) return read_v1(root);
   if (is_axolotl(root)) return read_axolotl(root, file);
   if (is_torchtune(root)) return read_torchtune(root, file);
-  const YAML::Node& keys = root.size() > 0 ? root : all;  // these show which tool it is
-  if (const auto other = read_other_defaults(keys, all)) return other;
-  if (is_trl(keys)) return read_trl(root, all, file);
+  if (const auto other = read_other_defaults(root, all, file)) return other;
+  if (is_trl(root.size() > 0 ? root : all)) return read_trl(root, all, file);
   return std::nullopt;
 }
 

@@ -22,6 +22,9 @@ struct Dialect {
   Values usual;                         // the tool's defaults, for keys that the recipe lacks
   std::set<std::string> handled;        // the file's keys that are already read or have no effect
   std::set<std::string> handled_words;  // the same for overrides
+  // Stages in which the tool turns LoRA's dropout off unless disable_dropout is false. The default is that of
+  // LLaMA-Factory.
+  std::set<std::string> without_dropout = {"dpo", "kto"};
 };
 
 // Translates a recipe: `root` has the keys of the file, `all` the keys of the file and the overrides. Both are maps.

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <initializer_list>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/value.h"
@@ -33,11 +35,68 @@ void usual(Dialect& out, const char* key, const std::string& value) {
   out.usual.emplace_back(key, YAML::Node(value));
 }
 
+// ms-swift evaluates when it saves checkpoints, if there are rows to evaluate on. Without evaluations, it trains on all
+// rows.
+void read_evaluation(const Given& given, Dialect& out) {
+  const auto or_else = [&](const char* key, const char* value) {
+    return given.has(key) ? given.text(key) : std::string(value);
+  };
+  const std::string saves = or_else("save_strategy", "steps");
+  const bool chosen = given.has_any({"eval_strategy", "evaluation_strategy"});
+  const std::string evaluates = chosen ? given.text("eval_strategy") + given.text("evaluation_strategy") : saves;
+  const bool splits = given.has("split_dataset_ratio") && std::atof(given.text("split_dataset_ratio").c_str()) > 0;
+  if (evaluates == "no" && splits) {
+    out.handled.insert("split_dataset_ratio");
+    out.handled_words.insert("split_dataset_ratio");
+    info("split_dataset_ratio has no effect: ms-swift holds no rows out if it does not evaluate");
+  }
+  if (evaluates == "no" || (!splits && !given.has_any({"val_dataset", "eval_dataset"}))) return;
+  if (!chosen) usual(out, "eval_strategy", evaluates);
+  if (evaluates == "steps") usual(out, "eval_steps", or_else("save_steps", "500"));
+}
+
+// Returns where the key is, for messages. `file` is the recipe.
+std::string place(const YAML::Node& root, const char* key, const std::string& file) {
+  return root[key].IsDefined() ? fmt::format("{}:{}", file, root[key].Mark().line + 1) : "the command line";
+}
+
+// Reads new_special_tokens. An item that ends in .txt is the name of a file with tokens.
+void read_new_tokens(const YAML::Node& root, const YAML::Node& all, const std::string& file, Dialect& out) {
+  const YAML::Node given = all["new_special_tokens"];
+  if (!given.IsDefined() || given.IsNull() || given.IsMap()) return;
+  YAML::Node tokens(YAML::NodeType::Sequence);
+  bool from_file = false;
+  const auto add = [&](const std::string& item) {
+    if (!item.ends_with(".txt")) return tokens.push_back(item);
+    from_file = true;
+    std::ifstream in(item, std::ios::binary);
+    if (!in) throw UserError("{}: new_special_tokens: cannot read {}", place(root, "new_special_tokens", file), item);
+    for (std::string token; in >> token;) tokens.push_back(token);
+  };
+  if (given.IsScalar()) add(given.Scalar());
+  if (given.IsSequence())
+    for (const auto& item : given)
+      if (item.IsScalar()) add(item.Scalar());
+  if (!from_file) return;
+  out.handled.insert("new_special_tokens");
+  out.handled_words.insert("new_special_tokens");
+  const bool in_file = root["new_special_tokens"].IsDefined() && given.is(root["new_special_tokens"]);
+  (in_file ? out.meant : out.meant_words).emplace_back("add_special_tokens", tokens);
+}
+
 // Source of the defaults: swift/arguments and swift/trainers/arguments.py of ms-swift 4.
-Dialect ms_swift(const Given& given) {
+Dialect ms_swift(const Given& given, const YAML::Node& root, const YAML::Node& all, const std::string& file) {
   Dialect out{.tool = "ms-swift"};
   const std::string tuner = given.text("tuner_type") + given.text("train_type");
   const bool full = tuner == "full";
+  out.without_dropout.insert("rm");
+  read_evaluation(given, out);
+  read_new_tokens(root, all, file, out);
+  if (given.text("template") == "default")
+    throw UserError(
+        "{}: template: the template `default` of ms-swift is not available; put a chat_template.jinja with its prompt "
+        "(### Human: ... ### Assistant:) into the model folder, and remove the key",
+        place(root, "template", file));
   usual(out, "learning_rate", full ? "1e-5" : "1e-4");
   if (!full) {
     usual(out, "lora_rank", "8");
@@ -93,10 +152,10 @@ Dialect unsloth(const Given& given) {
 
 }  // namespace
 
-std::optional<Dialect> read_other_defaults(const YAML::Node& root, const YAML::Node& all) {
-  const Given keys(root), given(all);
+std::optional<Dialect> read_other_defaults(const YAML::Node& root, const YAML::Node& all, const std::string& file) {
+  const Given keys(root.size() > 0 ? root : all), given(all);
   if (keys.has_any({"tuner_type", "train_type", "rlhf_type", "split_dataset_ratio", "truncation_strategy"}))
-    return ms_swift(given);
+    return ms_swift(given, root, all, file);
   if (keys.has("model") && (keys.section("training").size() > 0 || keys.has("training_type"))) return unsloth(given);
   return std::nullopt;
 }

@@ -81,6 +81,7 @@ void read_scheduler(Settings& out, const YAML::Node& scheduler) {
   const std::string name = type.Scalar();
   const YAML::Node last = inner(params, "cos_min_ratio");
   const bool ends_above_zero = name == "WarmupCosineLR" && is_number(last) && last.as<double>(0) > 0;
+  out.scheduler = name;
   out.wishes["lr_scheduler_type"] = name == "WarmupLR"         ? "constant_with_warmup"
                                     : name == "WarmupDecayLR"  ? "linear"
                                     : ends_above_zero          ? "cosine_with_min_lr"

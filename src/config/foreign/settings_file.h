@@ -15,6 +15,7 @@ namespace fettle {
 struct Settings {
   std::map<std::string, std::string> wishes;  // values by Fettle's key; used if the recipe does not set the key
   std::vector<std::string> notes;             // what the settings ask for but Fettle does otherwise
+  std::string scheduler;                      // DeepSpeed's name of the schedule; empty: none
   std::string unread;                         // the settings file that could not be read; empty: none
 };
 

@@ -66,6 +66,22 @@ void read_usual(const YAML::Node& root, Dialect& out) {
     warn("tokenizer.max_seq_len is not given: torchtune then cuts no row, but Fettle cuts rows at 2048 tokens; set it");
 }
 
+// Reads `loss`. DPO makes the recipe one of preferences; losses of language models are all cross-entropy.
+void read_loss(const YAML::Node& root, const std::string& file, Dialect& out) {
+  const YAML::Node given = inner(root, "loss", "_component_");
+  const std::string loss = given.IsDefined() && given.IsScalar() ? given.Scalar() : "";
+  const bool distils = loss.find("KL") != std::string::npos || loss.find("KD") != std::string::npos;
+  if (distils || (loss.starts_with("torchtune.rlhf.") && !loss.ends_with(".DPOLoss")))
+    throw UserError("{}:{}: the loss {} is not available; use cross-entropy or torchtune.rlhf.loss.DPOLoss", file,
+                    given.Mark().line + 1, loss);
+  if (!loss.ends_with(".DPOLoss")) return;
+  out.handled.insert("loss");
+  out.meant.emplace_back("stage", YAML::Node("dpo"));
+  out.usual.emplace_back("disable_dropout", YAML::Node("false"));
+  for (const auto& [from, to] : {std::pair{"beta", "pref_beta"}, {"label_smoothing", "dpo_label_smoothing"}})
+    if (const YAML::Node value = inner(root, "loss", from); !is_missing(value)) out.meant.emplace_back(to, value);
+}
+
 }  // namespace
 
 bool is_torchtune(const YAML::Node& root) {
@@ -91,6 +107,9 @@ Dialect read_torchtune(const YAML::Node& root, const std::string& file) {
     if (const YAML::Node target = lora_target(model, file); target.size() > 0) mean("lora_target", target);
   }
   read_usual(root, out);
+  read_loss(root, file, out);
+  // torchtune validates only if run_val_every_n_steps is set, which is a row of not_available().
+  for (const char* key : {"dataset_val", "batch_size_val"}) out.handled.insert(key);
   for (const auto& pair : model) {
     const std::string key = pair.first.Scalar();
     if (key == "_component_" || key == "lora_attn_modules" || key.starts_with("apply_lora_to_") ||

@@ -37,6 +37,7 @@ const std::vector<Translation>& translations() {
       {"fine_tune_type", "full", {{"finetuning_type", "full"}}},
       {"fine_tune_type", "dora", {{"finetuning_type", "lora"}, {"use_dora", "true"}}},
       {"stage", "orpo", {{"stage", "dpo"}, {"pref_loss", "orpo"}}},
+      {"save_steps", "0", {{"save_strategy", "no"}}},  // Transformers then saves no checkpoint during a run
       {"rl", "dpo", {{"stage", "dpo"}}},
       {"rl", "ipo", {{"stage", "dpo"}, {"pref_loss", "ipo"}}},
       {"rl", "orpo", {{"stage", "dpo"}, {"pref_loss", "orpo"}}},
@@ -106,6 +107,7 @@ const std::vector<Translation>& translations() {
       {"enable_dft_loss", "true", {{"sft_loss", "dft"}}},
       {"enable_dft_loss", "false", {}},
       // Keys of Unsloth, TRL and others.
+      {"tensorboard_dir", "*", {{"logging_dir", "*"}}},
       {"training_type", "lora", {{"finetuning_type", "lora"}}},
       {"training_type", "qlora", {{"finetuning_type", "lora"}, {"quantization_bit", "4"}}},
       {"training_type", "full", {{"finetuning_type", "full"}}},

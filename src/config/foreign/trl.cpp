@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -28,19 +29,24 @@ bool is_mixture(const YAML::Node& root) {
 class TrlReader {
  public:
   TrlReader(const YAML::Node& root, const YAML::Node& all, std::string file)
-      : root_(root), all_(all), file_(std::move(file)), stage_(text("stage").empty() ? "sft" : text("stage")) {}
+      : root_(root), all_(all), file_(std::move(file)), stage_(text("stage").empty() ? "sft" : text("stage")) {
+    if (stage_ == "orpo") stage_ = "dpo";
+  }
 
   Dialect read() {
     read_method();
     usual("learning_rate", stage_ == "dpo" || stage_ == "kto" ? "1e-6" : stage_ == "rm" ? "1e-4" : "2e-5");
     read_rows();
     read_loss();
+    read_smoothing();
     if (is_mixture(all_))
       read_mixture();
     else
       read_dataset();
     handle({"dtype", "torch_dtype"});  // in TRL, only the dtype in which weights are loaded
     if (!is_on(all_["fp16"])) usual("bf16", "true");
+    out_.without_dropout.insert("rm");
+    if (has_balance()) usual("moe_aux_loss_default", "0.001");
     return std::move(out_);
   }
 
@@ -50,7 +56,12 @@ class TrlReader {
     return std::ranges::any_of(keys, [&](const char* key) { return has(key); });
   }
   std::string text(const char* key) const { return has(key) && all_[key].IsScalar() ? all_[key].Scalar() : ""; }
-  bool compares_replies() const { return stage_ == "dpo" || stage_ == "kto" || stage_ == "rm"; }
+
+  // Returns whether the stage's trainer has its own router_aux_loss_coef. Those of ORPO and CPO read config.json.
+  bool has_balance() const {
+    const std::string loss = text("stage") == "orpo" ? "orpo" : text("pref_loss") + text("loss_type");
+    return stage_ == "sft" || stage_ == "kto" || (stage_ == "dpo" && loss != "orpo" && loss != "simpo");
+  }
 
   void usual(const char* key, const std::string& value) { out_.usual.emplace_back(key, YAML::Node(value)); }
   // Sets a key of Fettle that the key `from` means.
@@ -68,24 +79,12 @@ class TrlReader {
     if (!is_on(all_["use_peft"])) return;
     usual("lora_rank", "16");
     usual("lora_alpha", "32");
-    read_dropout();
+    usual("lora_dropout", "0.05");
     if (is_on(all_["load_in_4bit"])) usual("double_quantization", "false");
     if (!has_any({"lora_target_modules", "lora_target"}))
       warn(
           "lora_target_modules is not given: PEFT chooses layers by the model's family, but Fettle takes all linear "
           "layers; set lora_target_modules: q_proj,v_proj for PEFT's usual choice");
-  }
-
-  // When TRL compares replies, it turns every dropout off by default, also that of LoRA.
-  void read_dropout() {
-    const bool off = compares_replies() && (!has("disable_dropout") || is_on(all_["disable_dropout"]));
-    if (compares_replies()) handle({"disable_dropout"});
-    if (!off) return usual("lora_dropout", "0.05");
-    usual("lora_dropout", "0");
-    if (!has("lora_dropout")) return;
-    handle({"lora_dropout"});
-    mean("lora_dropout", "lora_dropout", YAML::Node("0"));
-    info("lora_dropout is 0: TRL turns dropout off in stage {}, unless disable_dropout is false", stage_);
   }
 
   void read_rows() {
@@ -104,6 +103,7 @@ class TrlReader {
   void read_loss() {
     if (!has("loss_type")) return;
     const YAML::Node list = all_["loss_type"];
+    if (stage_ == "dpo" && list.IsSequence() && list.size() > 1) return read_sum(list);
     const YAML::Node one = list.IsSequence() && list.size() == 1 ? list[0] : list;
     if (!one.IsScalar()) return;
     const std::string loss = one.Scalar();
@@ -112,6 +112,33 @@ class TrlReader {
     if (!usual_loss && !(sft && loss == "dft") && stage_ != "dpo") return;
     handle({"loss_type"});
     if (!usual_loss) mean("loss_type", sft ? "sft_loss" : "pref_loss", one);
+  }
+
+  // Reads a sum of losses. Fettle has one such sum: a loss of pairs, and the loss of the chosen reply with a weight.
+  void read_sum(const YAML::Node& list) {
+    const YAML::Node weights = all_["loss_weights"];
+    const bool weighted = has("loss_weights");
+    const size_t sft = list[0].as<std::string>("") == "sft" ? 0 : 1;
+    if (list.size() == 2 && list[sft].as<std::string>("") == "sft" &&
+        (!weighted || (weights.IsSequence() && weights.size() == 2 && weights[1 - sft].as<double>(0) == 1))) {
+      handle({"loss_type", "loss_weights"});
+      mean("loss_type", "pref_loss", list[1 - sft]);
+      return mean(weighted ? "loss_weights" : "loss_type", "pref_ftx", weighted ? weights[sft] : YAML::Node("1"));
+    }
+    throw UserError(
+        "{}: loss_type: this sum of losses is not available; set loss_type to one loss of weight 1, and set pref_ftx "
+        "to the weight of the chosen reply's loss (TRL's `sft`)",
+        root_["loss_type"].IsDefined() ? fmt::format("{}:{}", file_, root_["loss_type"].Mark().line + 1) : file_);
+  }
+
+  // TRL 1 uses label_smoothing only with losses that Fettle lacks.
+  void read_smoothing() const {
+    const YAML::Node list = all_["loss_type"];
+    const bool listed = has("loss_type") && list.IsSequence() && list.size() == 1;
+    const std::string smoothing = text("label_smoothing"),
+                      loss = listed ? list[0].as<std::string>("") : text("loss_type") + text("pref_loss");
+    if (stage_ != "dpo" || std::atof(smoothing.c_str()) == 0 || (!loss.empty() && loss != "sigmoid")) return;
+    info("label_smoothing: {} is applied to the loss sigmoid, unlike in TRL 1, which ignores it there", smoothing);
   }
 
   // Reads `datasets`, a list of data sets. TRL then ignores dataset_name.

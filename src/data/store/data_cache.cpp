@@ -95,6 +95,8 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   key.add(fmt::format("thinking {} {} {}", s.thinking.enabled ? (*s.thinking.enabled ? "on" : "off") : "auto",
                       s.thinking.keep_old, s.thinking.drop_old));
   if (s.plain_text_rows) key.add("plain text rows");
+  for (const auto* texts : {&s.self_name, &s.self_author})
+    for (const std::string& text : *texts) key.add(texts == &s.self_name ? "self_name" : "self_author").add(text);
   key.add(kTextRowNames[static_cast<size_t>(s.text_rows(source))]);
   if (s.labels) {
     key.add(name_of(s.labels->problem)).add(s.labels_optional ? "labels optional" : "");

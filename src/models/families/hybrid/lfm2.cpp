@@ -80,7 +80,7 @@ ModelConfig read_lfm2_moe(const ConfigReader& r) {
                .scale = r.number("routed_scaling_factor", 1),
                .epsilon = 1e-6};
   r.read_experts(c, r.integer("num_experts", 32), 4);
-  c.router_aux_loss_coef = 0;  // Transformers computes no balancing loss
+  c.has_balancing_loss = false;  // Transformers computes no balancing loss
   const int64_t dense = r.has("num_dense_layers") ? r.count("num_dense_layers") : 2;
   if (dense >= c.num_hidden_layers)
     throw UserError("{}: num_dense_layers ({}) leaves no layer with experts", r.file(), dense);

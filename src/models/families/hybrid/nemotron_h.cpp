@@ -97,7 +97,7 @@ ModelConfig read_nemotron_h(const ConfigReader& outer) {
   c.expert_width = r.has("moe_latent_size") ? r.integer("moe_latent_size") : 0;
   c.experts = {.router = "mixer.gate", .up = "mixer.experts.{}.up_proj", .down = "mixer.experts.{}.down_proj"};
   r.read_experts(c, r.integer("n_routed_experts", r.integer("num_local_experts", 8)), 2);
-  c.router_aux_loss_coef = 0;  // the router's correction replaces the balancing loss
+  c.has_balancing_loss = false;  // the router's correction replaces the balancing loss
   c.routing = {.sigmoid = true,
                .in_f32 = true,
                .normalised = r.flag("norm_topk_prob", true),

@@ -26,7 +26,7 @@ void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& u
   c.expert_size = r.integer("moe_intermediate_size");
   c.experts = ExpertNames::one_by_one();
   r.read_experts(c, r.integer("n_routed_experts", r.integer("num_local_experts", usual.count)), usual.per_token);
-  c.router_aux_loss_coef = 0;  // Transformers computes no balancing loss
+  c.has_balancing_loss = false;  // Transformers computes no balancing loss
   c.routing = {.sigmoid = true,
                .in_f32 = true,
                .normalised = r.flag("norm_topk_prob", true),

@@ -59,6 +59,7 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
   // Refuses the balancing loss. Transformers computes this loss from the router's scores without
   // e_score_correction_bias, but the model chooses its experts with that bias.
   r.refuse_unless("output_router_logits", false);
+  c.has_balancing_loss = false;
   return c;
 }
 

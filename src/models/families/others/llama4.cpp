@@ -87,7 +87,7 @@ ModelConfig read_llama4(const ConfigReader& r) {
                .swapped_lora = true};
   c.routing = {.sigmoid = true, .normalised = false, .on_inputs = true};
   r.read_experts(c, r.integer("num_local_experts", 16), 1);
-  c.router_aux_loss_coef = 0;  // Transformers computes no balancing loss
+  c.has_balancing_loss = false;  // Transformers computes no balancing loss
   c.shared_expert = {.module = "feed_forward.shared_expert", .size = c.expert_size};
   return c;
 }

@@ -20,7 +20,7 @@ ModelConfig read_minimax_m2(const ConfigReader& r) {
                .down = "block_sparse_moe.experts.{}.w2"};
   c.routing = {.sigmoid = true, .correction = "block_sparse_moe.e_score_correction_bias"};
   r.read_experts(c, r.integer("num_local_experts", 256), 8);
-  c.router_aux_loss_coef = 0;  // the router's correction replaces the balancing loss
+  c.has_balancing_loss = false;  // the router's correction replaces the balancing loss
   r.refuse_unless("scoring_func", "sigmoid");
   r.refuse_unless("qk_norm_type", "per_layer");
   r.refuse_unless("use_qk_norm", true);
