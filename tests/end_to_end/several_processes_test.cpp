@@ -51,7 +51,7 @@ class SeveralProcesses : public testing::Test {
                                        {"LOCAL_RANK", number},
                                        {"WORLD_SIZE", size},
                                        {"LOCAL_WORLD_SIZE", size},
-                                       {"MASTER_ADDR", "localhost"},
+                                       {"MASTER_ADDR", "gpu01.example.org"},  // not looked up on one host
                                        {"FETTLE_STORE_PORT", port},
                                        {"FETTLE_HEARTBEAT_SECONDS", "6"},
                                        {"FETTLE_INNER_PLUGIN", Plugin::find("cpu").string()}};
