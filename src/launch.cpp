@@ -34,9 +34,12 @@ namespace fs = std::filesystem;
 // 8 seconds after the host stops answering.
 constexpr const char* kSsh[] = {"-oBatchMode=yes", "-oServerAliveInterval=2", "-oServerAliveCountMax=4"};
 
-std::string quoted(const std::string& text) {
+// Quotes a word for sh, csh and fish. A backslash before these characters means the same in all of them only outside
+// the quotes: inside, fish reads a backslash as a sign, and csh reads "!".
+std::string shell_word(const std::string& text) {
   std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  for (const char c : text)
+    out += c == '\'' || c == '\\' || c == '!' ? std::string("'\\") + c + "'" : std::string(1, c);
   return out + "'";
 }
 
@@ -55,7 +58,7 @@ bool is_own_name(const std::string& address) {
 std::vector<std::pair<std::string, std::string>> passed_on() {
   constexpr std::string_view kBeginnings[] = {"NCCL_", "RCCL_", "UCX_", "XLA_"},
                              kNames[] = {"FETTLE_HEARTBEAT_SECONDS", "FETTLE_HANG_SECONDS", "FETTLE_CACHE",
-                                         "FETTLE_COMPILE_CACHE_GB"};
+                                         "FETTLE_COMPILE_CACHE_GB", "FETTLE_STORE_PORT"};
   std::vector<std::pair<std::string, std::string>> out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry, name = text.substr(0, text.find('='));
@@ -67,28 +70,29 @@ std::vector<std::pair<std::string, std::string>> passed_on() {
   return out;
 }
 
-// Returns the shell command of one process. The command reads the password with which the processes find each other
-// (docs/hosts.md) from standard input, because other users can see the arguments of a command. When the input ends,
-// because this program closes it or has died, training gets SIGTERM. Training then saves a checkpoint and ends.
+// Returns the command of one process for the user's login shell, which may be csh or fish. The command reads the
+// password with which the processes find each other (docs/hosts.md) from standard input, because other users can see
+// the arguments of a command. When the input ends, because this program closes it or has died, training gets SIGTERM.
+// Training then saves a checkpoint and ends.
 std::string command_of(const LaunchOptions& options, const std::vector<std::string>& hosts, int rank,
                        const std::string& job) {
   const int size = static_cast<int>(hosts.size()) * options.per_host;
-  std::string text = "cd " + quoted(fs::current_path().string()) + " && read -r FETTLE_STORE_PASSWORD && ";
+  std::string text = "cd " + shell_word(fs::current_path().string()) + " && read -r FETTLE_STORE_PASSWORD && ";
   text += fmt::format(
       "export FETTLE_STORE_PASSWORD FETTLE_RANK={} FETTLE_SIZE={} FETTLE_LOCAL_RANK={} FETTLE_LOCAL_SIZE={} "
       "FETTLE_ADDRESS={} FETTLE_JOB={} && ",
       rank, size, rank % options.per_host, options.per_host,
-      quoted(options.address.empty() ? without_user(hosts[0]) : options.address), job);
+      shell_word(options.address.empty() ? without_user(hosts[0]) : options.address), job);
+  for (const auto& [name, value] : passed_on()) text += fmt::format("export {}={} && ", name, shell_word(value));
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
-  for (const auto& [name, value] : passed_on()) text += fmt::format("export {}={} && ", name, quoted(value));
-  text += "{ " + quoted(fs::read_symlink("/proc/self/exe").string()) + " train";
-  for (const std::string& word : options.words) text += " " + quoted(word);
+  text += "{ " + shell_word(fs::read_symlink("/proc/self/exe").string()) + " train";
+  for (const std::string& word : options.words) text += " " + shell_word(word);
   // A shell gives background jobs an empty standard input. Descriptor 3 keeps the input of this command, so that a
   // background job can wait for the end of this input.
   text +=
       " </dev/null 3<&- & run=$!; { cat <&3 >/dev/null; kill -TERM $run; } 2>/dev/null & watch=$!; "
       "wait $run; code=$?; kill $watch 2>/dev/null; exit $code; } 3<&0";
-  return text;
+  return "exec /bin/sh -c " + shell_word(text);
 }
 
 struct Started {
@@ -132,6 +136,11 @@ int launch(const LaunchOptions& options) {
   for (std::string host; std::getline(list, host, ',');) hosts.push_back(host);
   if (hosts.empty() || std::ranges::count(hosts, "") > 0 || options.hosts.ends_with(','))
     throw UserError("--hosts: '{}' given, wanted names separated by commas, such as gpu01,gpu02", options.hosts);
+  if (options.hosts.find_first_of("[]") != std::string::npos)
+    throw UserError(
+        "--hosts: '{}' is a list of SLURM, wanted names separated by commas; in a job, give "
+        "--hosts \"$(scontrol show hostnames | paste -sd,)\", or start the processes with srun",
+        options.hosts);
   for (const std::string& word : options.words)
     for (const char* key : {"hub_token=", "hf_hub_token=", "ms_hub_token="})
       if (word.starts_with(key))

@@ -65,8 +65,10 @@ class Filling {
           fmt::format("a reply has {}; replace it, unless the model should learn to write it", outcome.placeholder));
     if (outcome.truncated_from) {
       ++tally_.truncated;
+      const int64_t from = outcome.truncated_from, to = outcome.truncated_to, most = spec_.cutoff_len;
       tally_.note("cut", file, line,
-                  fmt::format("{} tokens to cutoff_len {}", outcome.truncated_from, spec_.cutoff_len));
+                  to > 0 && to < most ? fmt::format("{} tokens to {}, in whole turns (cutoff_len {})", from, to, most)
+                                      : fmt::format("{} tokens to cutoff_len {}", from, most));
     }
     for (const auto& [role, count] : outcome.tokens_by_role) tally_.tokens_by_role[role] += count;
     for (const auto& [role, count] : outcome.trained_by_role) tally_.trained_by_role[role] += count;

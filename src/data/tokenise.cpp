@@ -272,8 +272,11 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     throw UserError(
         "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
         "weight, or train with stage: sft");
+  const ChatTemplate& chat = template_for(sample);
+  ChatTemplate::Counts counts;  // those of the conversation that was rendered last
   const auto render = [&](const std::vector<Message>& part) {
-    return template_for(sample).render(part, sample.tools_json, sample.variables_json);
+    counts = {};
+    return chat.render(part, sample.tools_json, sample.variables_json, counts);
   };
   Pieces pieces = render(messages);
   // The trained reply is the last one, so a cut at the end would remove it.
@@ -285,7 +288,9 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     const auto is_long = [&](const auto& part) { return length_of(render(part)) > spec_.cutoff_len; };
     const auto fitting = std::ranges::partition_point(parts, is_long);
     if (!parts.empty()) pieces = render(fitting == parts.end() ? parts.back() : *fitting);
+    outcome.truncated_to = std::min(length_of(pieces), spec_.cutoff_len);
   }
+  chat.add(counts);
   for (const ChatTemplate::Piece& piece : pieces) {
     const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
@@ -401,7 +406,7 @@ bool RowTokeniser::may_be_cut(int64_t length, const std::string& where, Outcome&
     outcome.dropped = fmt::format("{} tokens are more than cutoff_len {}", length, spec_.cutoff_len);
     return false;
   }
-  outcome.truncated_from = length;
+  outcome.truncated_from = std::max(outcome.truncated_from, length);  // turns may have been left out before
   return true;
 }
 

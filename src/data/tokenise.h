@@ -27,6 +27,7 @@ struct Outcome {
   std::vector<Example> examples;  // one; two for a preference pair; several for a long text or a packed row
   std::string bad;                // why the row cannot be used; "" when it can
   int64_t truncated_from = 0;     // the row's number of tokens before it was cut; 0: not cut
+  int64_t truncated_to = 0;       // the number after whole turns were left out; 0: not cut in this way
   std::string dropped;            // why the row was left out; "" when it was not
   std::string placeholder;        // a {{name}} in a reply; probably somebody forgot to fill it in
   bool empty = false;             // the row was dropped because it has no text or no token

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
+#include "data/tokenise.h"
 #include "eval/eval_table.h"
 #include "eval/predictions.h"
 #include "eval/row_sets.h"
@@ -131,21 +132,32 @@ Task task_of(const std::string& wanted, const DataSource& source, const Request&
   return Task::kRows;
 }
 
-// Replaces the references of prompts with Prompt::reply by the text that a model trained on the row writes. If the
-// template refuses a row, throws UserError with file:line; with on_bad_row: skip, leaves the row out.
-void take_trained_texts(EvalSet& set, const Session& session, OnBadRow on_bad_row) {
+std::vector<int32_t> prompt_ids(const Prompt& prompt, const Session& session) {
+  if (!prompt.text.empty()) return plain_prompt_ids(session.tokenizer(), prompt.text);
+  if (session.has_template()) return session.prompt(prompt.messages, prompt.tools_json, prompt.variables_json);
+  return session.prompt(prompt.messages.at(0).content);
+}
+
+// Fills Prompt::ids. Replaces the references of prompts with Prompt::reply by the text that a model trained on the row
+// writes. If the template refuses a row, throws UserError with file:line; with on_bad_row: skip, leaves the row out.
+void render_prompts(EvalSet& set, const Session& session, OnBadRow on_bad_row) {
   std::vector<Prompt> kept;
   for (Prompt& prompt : set.prompts) {
+    if (!session.has_template() && prompt.messages.size() > 1)
+      throw UserError("{}: a conversation needs a chat template; set `template`, and stage: sft", prompt.where);
     try {
-      if (prompt.reply)
+      prompt.ids = prompt_ids(prompt, session);
+      if (prompt.reply && session.has_template())
         prompt.references = {
             session.reply_text(prompt.messages, *prompt.reply, prompt.tools_json, prompt.variables_json)};
-      kept.push_back(std::move(prompt));
     } catch (const UserError& error) {
       if (on_bad_row != OnBadRow::kSkip)
         throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out)", prompt.where, error.what());
       warn("{}: {}; skipped", prompt.where, error.what());
+      continue;
     }
+    session.check_prompt(prompt.ids, prompt.where);
+    kept.push_back(std::move(prompt));
   }
   if (kept.empty()) throw UserError("eval_dataset: {} has no prompt", set.name);
   set.prompts = std::move(kept);
@@ -162,7 +174,7 @@ EvalSet named_set(const Request& request, const std::string& name, const std::st
     return set;
   }
   set.prompts = read_prompts(data, source);
-  if (text.session->has_template()) take_trained_texts(set, *text.session, data.on_bad_row);
+  render_prompts(set, *text.session, data.on_bad_row);
   return set;
 }
 

@@ -44,6 +44,7 @@ struct Prompt {
   // text.
   std::optional<Message> reply;
   std::string where;
+  std::vector<int32_t> ids = {};  // the prompt's tokens; run_eval() fills them before it loads weights
 };
 
 // Detects the task from the first row's columns:

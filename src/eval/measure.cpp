@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "data/tokenise.h"
 #include "eval/eval_table.h"
 #include "eval/held_out.h"
 #include "eval/shared_prompts.h"
@@ -131,23 +130,12 @@ Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const S
   return out;
 }
 
-std::vector<int32_t> prompt_ids(const Prompt& prompt, const Session& text) {
-  if (!prompt.text.empty()) return plain_prompt_ids(text.tokenizer(), prompt.text);
-  if (text.has_template()) return text.prompt(prompt.messages, prompt.tools_json, prompt.variables_json);
-  if (prompt.messages.size() > 1)
-    throw UserError("{}: a conversation needs a chat template; set `template`, and stage: sft", prompt.where);
-  return text.prompt(prompt.messages.at(0).content);
-}
-
 Measured replies(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session& text) {
   const ReplyOptions options{
       .max_new_tokens = spec.max_new_tokens, .sampling = {.do_sample = false}, .stop_ids = text.stop_ids()};
   std::vector<std::vector<int32_t>> prompts;
-  for (const Prompt& prompt : set.prompts) {
-    prompts.push_back(prompt_ids(prompt, text));
-    text.check_prompt(prompts.back(), prompt.where);
-  }
+  for (const Prompt& prompt : set.prompts) prompts.push_back(prompt.ids);
   Measured out;
   out.replies.resize(prompts.size());
   size_t written = 0;

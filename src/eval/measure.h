@@ -37,8 +37,7 @@ struct Measured {
 
 // Returns the metrics of the model on the set. `text` is the session that makes the prompts: with the chat template if
 // the model has one, as in the commands `chat` and `generate`. `text` may be null when the task is kRows. Replies are
-// greedy. Throws UserError, which names the row, if a choice is longer than cutoff_len allows, or if a prompt is too
-// long for the model.
+// greedy. Throws UserError, which names the row, if a choice is longer than cutoff_len allows.
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 

@@ -63,12 +63,15 @@ std::string label_lines(const Examples& rows, const ClassificationReport& report
   return lines;
 }
 
-// Returns a folder name for each set: the set's name with _ for /. If two sets would get the same folder, the later one
-// also gets a number.
+// Returns a folder name for each set: the set's name with _ for /, and only its end if it is long. If two sets would
+// get the same folder, the later one also gets a number.
 std::vector<std::string> folder_names(const std::vector<EvalSet>& sets) {
+  constexpr size_t kLongest = 200;  // file systems allow 255
   std::vector<std::string> out;
   for (const EvalSet& set : sets) {
-    std::string name = set.name;
+    size_t begin = set.name.size() - std::min(set.name.size(), kLongest);
+    while (begin > 0 && (set.name[begin] & 0xC0) == 0x80) ++begin;  // within a character
+    std::string name = set.name.substr(begin);
     std::ranges::replace(name, '/', '_');
     std::string folder = name;
     for (int number = 2; std::ranges::find(out, folder) != out.end(); ++number)

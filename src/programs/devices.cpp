@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -61,28 +62,48 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request,
   return least;
 }
 
-// Returns the numbers of the host's devices that this process uses. The processes on a host share its devices equally
-// if they all see the same devices. Returns an empty list, which means all devices that this process sees, when the
-// process is alone on its host, when the launcher shows each process only its own devices, or when the driver reports
-// fewer devices than there are processes. The variable that chooses devices does not decide alone: a launcher may give
-// each process other devices, and number them from 0 in each.
+// Returns whether the names are enough to say that two processes see the same devices, and not two parts of one.
+bool names_tell(const Vendor& vendor, const std::vector<std::string>& names) {
+  const std::set<std::string> different(names.begin(), names.end());
+  return !different.contains("") &&
+         (vendor.driver.names_parts || (names.size() > 1 && different.size() == names.size()));
+}
+
+// Returns the numbers of the devices that this process uses, among those that it sees. The processes of a host that see
+// the same devices share them equally. Returns an empty list, which means all devices that this process sees, when no
+// other process sees them, when the driver reports none, or when the processes may see different parts of one device.
+// The variable that chooses devices does not decide alone: a launcher may give each process other devices, and number
+// them from 0 in each.
 std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
   const std::string variable(vendor.driver.visible_devices);
   const std::vector<std::string> devices = driver_devices(std::string(vendor.driver.library));
   const std::string seen =
-      fmt::format("{} {}", variable.empty() ? "" : environment(variable.c_str()), fmt::join(devices, " "));
+      fmt::format("{} {} ", variable.empty() ? "" : environment(variable.c_str()), fmt::join(devices, " "));
   const std::vector<std::string> all = run.exchange("share of devices", seen);
-  const int sharers = run.place().local_size, rank = run.place().local_rank;
+  const bool tells = names_tell(vendor, devices);
+  int64_t sharers = 0, place = 0;
+  for (int other = 0; other < run.size(); ++other) {
+    if (!run.same_host(other, run.rank())) continue;
+    const std::string& theirs = all[static_cast<size_t>(other)];
+    if (theirs == seen) {
+      place += other < run.rank() ? 1 : 0;
+      ++sharers;
+      continue;
+    }
+    for (const std::string& device : devices)
+      if (tells && vendor.driver.names_parts && theirs.find(" " + device + " ") != std::string::npos)
+        throw UserError(
+            "{} and {} see some of the same devices, but not the same list of them; show every process of the host all "
+            "devices, or each process only its own ({})",
+            run.name_of(std::min(other, run.rank())), run.name_of(std::max(other, run.rank())), variable);
+  }
   const auto present = static_cast<int64_t>(devices.size());
-  bool same = true;
-  for (int other = 0; other < run.size(); ++other)
-    same = same && (!run.same_host(other, run.rank()) || all[static_cast<size_t>(other)] == seen);
-  if (sharers == 1 || !same || present < sharers) return {};
+  if (sharers == 1 || present == 0 || (present < sharers && !tells)) return {};
   if (present % sharers != 0)
-    throw UserError("{} has {} devices for {} processes; start one process for each device, or one for the whole host",
-                    run.host(run.rank()), present, sharers);
+    throw UserError("{} has {} device{} for {} processes; start one process for each device, or one for the whole host",
+                    run.host(run.rank()), present, present == 1 ? "" : "s", sharers);
   std::vector<int64_t> own;
-  for (int64_t i = 0; i < present / sharers; ++i) own.push_back(rank * (present / sharers) + i);
+  for (int64_t i = 0; i < present / sharers; ++i) own.push_back(place * (present / sharers) + i);
   return own;
 }
 

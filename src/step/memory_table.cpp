@@ -295,13 +295,14 @@ void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t pe
                    fmt::join(remedies, "; "));
 }
 
-void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free) {
-  const int64_t needed = table.host() * devices + table.disk_staging;
+void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free, int64_t processes) {
+  const int64_t needed = (table.host() * devices + table.disk_staging) * processes;
   if (free == 0 || needed <= free) return;
   throw DoesNotFit(
-      "offload needs {} of host memory, but only {} are free: remove one of offload_optimizer, offload_param and "
+      "offload needs {} of host memory{}, but only {} are free: remove one of offload_optimizer, offload_param and "
       "offload_dir, set pure_bf16: true, optim: adamw_8bit or quantization_bit, or use more devices on fsdp",
-      size_text(needed), size_text(free));
+      size_text(needed), processes > 1 ? fmt::format(" for the {} processes of this host", processes) : "",
+      size_text(free));
 }
 
 }  // namespace fettle

@@ -77,9 +77,9 @@ std::string format_evaluation_peak(const Run& run, int64_t peak);
 // training step.
 void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak);
 
-// Throws DoesNotFit when `devices` devices with this table need more than `free` bytes of host memory. The need
-// includes disk_staging. `free` is the host's free memory. If `free` is 0, the free memory is not known, and the check
-// passes.
-void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free);
+// Throws DoesNotFit when `processes` processes, each with `devices` devices with this table, need more than `free`
+// bytes of host memory. The need of each process includes disk_staging. `free` is the host's free memory. If `free` is
+// 0, the free memory is not known, and the check passes.
+void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free, int64_t processes = 1);
 
 }  // namespace fettle

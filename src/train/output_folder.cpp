@@ -30,12 +30,9 @@ namespace fs = std::filesystem;
 // Returns the largest number of checkpoints that the steps after `done` may write. It is at least 1, because an
 // interrupt saves a checkpoint.
 int64_t saves_after(const Run& run, const RunLength& length, int64_t done) {
-  int64_t saves = 0;
-  if (run.best.save)  // in the worst case, every evaluation is better than all earlier ones
-    saves = length.total_steps / std::max<int64_t>(1, length.eval_every) + 1;
-  else if (length.save_every > 0)
-    saves = length.total_steps / length.save_every - done / length.save_every +
-            (length.total_steps % length.save_every != 0);
+  // With save_strategy: best, every evaluation may be better than all earlier ones.
+  const int64_t every = run.best.save ? length.eval_every : length.save_every, total = length.total_steps;
+  const int64_t saves = every > 0 ? total / every - done / every + (total % every != 0) : 0;
   return std::max<int64_t>(1, saves);
 }
 

@@ -41,12 +41,14 @@ bool chooses_other_weights(const Run& run) {
   }
 }
 
-// Throws when the weights and the optimizer state alone are too large for the devices, the host or offload_dir.
+// Throws when the weights and the optimizer state alone are too large for the devices, the host or offload_dir. All
+// processes of the host check this before one of them loads anything: they meet in require_same_base.
 void require_room(const Run& asked, const Devices& devices, const Processes& processes) {
   const MemoryTable held = held_table(asked, devices.memory(), devices.title());
   require_fit(asked, held);
-  require_offload_dir(asked, devices, processes.several() ? processes.run()->place().local_size : 1);
-  require_host_fit(held, devices.local_count(), free_host_memory());
+  const int of_host = processes.several() ? processes.run()->place().local_size : 1;
+  require_offload_dir(asked, devices, of_host);
+  require_host_fit(held, devices.local_count(), free_host_memory(), of_host);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -359,11 +360,32 @@ TEST_F(Data, ALongRowKeepsItsLastReplyIfOnlyThisIsTrained) {
     EXPECT_EQ(rows("a.jsonl", row), (Rows{"rb</s>s[[c</s>]]"})) << cutoff;
     EXPECT_EQ(load().report.truncated, 1) << cutoff;
   }
+  spec.cutoff_len = 8;
+  EXPECT_THAT(load().report.notes,
+              testing::Contains(testing::HasSubstr("9 tokens to 6, in whole turns (cutoff_len 8)")));
   spec.cutoff_len = 2;
   EXPECT_EQ(rows("a.jsonl", row), (Rows{"s[[c]]"})) << "the last turn alone is cut at its end";
+  EXPECT_THAT(load().report.notes, testing::Contains(testing::HasSubstr("9 tokens to cutoff_len 2")));
   spec.default_system = "S:";
   spec.cutoff_len = 5;
   EXPECT_EQ(rows("a.jsonl", row), (Rows{"S:s[[c</s>]]"}));
+}
+
+// Finding the turns that fit renders the row several times.
+TEST_F(Data, ACutRowIsCountedOnce) {
+  TestTokenizer files;
+  files.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  tokenizer = files.open();
+  nlohmann::json turns = nlohmann::json::array();
+  for (int i = 0; i < 8; ++i) {
+    turns.push_back({{"role", "user"}, {"content", "q"}});
+    turns.push_back({{"role", "assistant"}, {"content", "a"}});
+  }
+  spec.template_name = "";
+  spec.mask_history = true;
+  spec.cutoff_len = 5;
+  EXPECT_EQ(rows("a.jsonl", nlohmann::json{{"messages", turns}}.dump()), (Rows{"qaq[[a]]"}));
+  EXPECT_THAT(load().report.notes, testing::Contains(testing::HasSubstr("template: 1 trained turns end without")));
 }
 
 TEST_F(Data, AnEmptySystemMessageCountsAsNone) {

@@ -199,6 +199,8 @@ TEST(SetTitle, NamesThePartOfADataSet) {
   EXPECT_EQ(set_title(R"({"hf_hub_url": "org/rows", "folder": "de"})"), "org/rows (de)");
   EXPECT_EQ(set_title(R"({"hf_hub_url": "org/rows", "subset": "en", "split": "test"})"), "org/rows (en, test)");
   EXPECT_EQ(set_title(R"({"file_name": ["a.jsonl", "b.jsonl"]})"), "a.jsonl, b.jsonl");
+  EXPECT_EQ(set_title(R"({"file_name": ["a.jsonl", "b.jsonl", "c.jsonl"]})"), "a.jsonl and 2 more files");
+  EXPECT_EQ(set_title(R"({"hf_hub_url": "org/rows", "file": ["a", "b", "c"]})"), "org/rows (a and 2 more files)");
 }
 
 TEST_F(HubFolder, DatasetInfoNamesSplitAndSubset) {

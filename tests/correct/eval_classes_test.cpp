@@ -82,6 +82,20 @@ TEST_F(EvalClasses, FiguresAndPredictions) {
   EXPECT_TRUE(fs::exists(folder / "confusion.svg"));
 }
 
+// A path may be longer than the name of a folder.
+TEST_F(EvalClasses, SetsWithLongNamesHaveTheirOwnFiles) {
+  const std::string deep = std::string(150, 'd') + "/" + std::string(150, 'e') + "/";
+  fs::create_directories(temp / deep);
+  for (const char* name : {"a.csv", "b.csv"})
+    recipe.eval_dataset.push_back(file(deep + name, "text,label\nsome words,0\nother words,1\n"));
+  std::ostringstream out;
+  EXPECT_EQ(run_eval(Request(recipe, Command::kEval), true, out), 0);
+  size_t folders = 0;
+  for (const auto& entry : fs::directory_iterator(temp / "out"))
+    if (entry.is_directory()) folders += lines(entry.path() / "predictions.jsonl").size() == 2;
+  EXPECT_EQ(folders, 2u);
+}
+
 TEST_F(EvalClasses, SetsWhoseNamesDifferOnlyInASlashHaveTheirOwnFiles) {
   fs::create_directories(temp / "a");
   recipe.eval_dataset = {file("a/b.csv", "text,label\nsome words,0\nother words,1\n"),

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/error.h"
 #include "processes.h"
 #include "programs/devices.h"
@@ -124,34 +126,75 @@ TEST(Devices, AreRefusedWhenOtherProgramsHoldThem) {
               HasSubstr("other programs use 23.20 GB"));
 }
 
-// Two processes on a host. In the variant `apart`, the launcher gives each its own four devices; both processes then
-// number them from 0. Otherwise both see the same four, of which the other process already holds its half.
-std::vector<std::string> opened_by_two(const char* plugin, const char* driver, bool apart) {
+// Opens devices in `count` processes on this host. `prepare` sets the variables of a process with this rank. Returns
+// what the fake plugin of each process got, or the error of the process.
+std::vector<std::string> opened_by(int count, const char* plugin, const char* driver, const char* free,
+                                   const std::function<void(int rank)>& prepare) {
   TempFolder folder;
-  wait_for(start_processes(2, [&](const ProcessPlace& place) {
+  wait_for(start_processes(count, [&](const ProcessPlace& place) {
     Rendezvous run(place, open_redis_store(place), Rendezvous::Seconds(20));
-    const bool first = place.rank == 0;
-    setenv("MADE_DRIVER_FIRST", apart && !first ? "4" : "0", 1);
-    if (!apart) setenv("MADE_DRIVER_HELD", first ? "2,3" : "0,1", 1);
+    prepare(place.rank);
     write_text(folder / std::to_string(place.rank),
-               opened_with(plugin, driver, "20,20,20,20", {.memory_utilization = 0.5, .run = &run}));
+               opened_with(plugin, driver, free, {.memory_utilization = 0.5, .run = &run}));
     run.barrier("end");
     run.leave();
     return 0;
   }));
-  return {read_text(folder / "0"), read_text(folder / "1")};
+  std::vector<std::string> all;
+  for (int rank = 0; rank < count; ++rank) all.push_back(read_text(folder / std::to_string(rank)));
+  return all;
 }
 
+void set_first(int device) {
+  setenv("MADE_DRIVER_FIRST", std::to_string(device).c_str(), 1);
+}
+
+constexpr std::pair<const char*, const char*> kGpus[] = {{FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA},
+                                                         {FETTLE_MADE_ROCM_PLUGIN, FETTLE_MADE_HIP}};
+
 TEST(Devices, AreSharedByTheProcessesThatSeeTheSameOnes) {
-  for (const auto& [plugin, driver] :
-       {std::pair{FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA}, {FETTLE_MADE_ROCM_PLUGIN, FETTLE_MADE_HIP}}) {
-    const std::vector<std::string> apart = opened_by_two(plugin, driver, true);
-    for (const std::string& one : apart)
+  for (const auto& [plugin, driver] : kGpus) {
+    // The launcher gives each process its own four devices. Both processes number them from 0.
+    for (const std::string& one :
+         opened_by(2, plugin, driver, "20,20,20,20", [](int rank) { set_first(rank == 0 ? 0 : 4); }))
       EXPECT_THAT(one, AllOf(HasSubstr("memory_fraction=float 0.5 "), Not(HasSubstr("visible_devices"))));
-    const std::vector<std::string> shared = opened_by_two(plugin, driver, false);
+    // Both see the same four, of which the other process already holds its half.
+    const std::vector<std::string> shared = opened_by(
+        2, plugin, driver, "20,20,20,20", [](int rank) { setenv("MADE_DRIVER_HELD", rank == 0 ? "2,3" : "0,1", 1); });
     EXPECT_THAT(shared[0], AllOf(HasSubstr("memory_fraction=float 0.5 "), HasSubstr("visible_devices=0,1")));
     EXPECT_THAT(shared[1], AllOf(HasSubstr("memory_fraction=float 0.5 "), HasSubstr("visible_devices=2,3")));
   }
+}
+
+// `srun --gpu-bind=closest` gives the processes of each socket the devices of that socket.
+TEST(Devices, OfASocketAreSharedByItsProcesses) {
+  for (const auto& [plugin, driver] : kGpus) {
+    const auto all = opened_by(4, plugin, driver, "20,20", [](int rank) { set_first(rank < 2 ? 0 : 2); });
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_THAT(all[static_cast<size_t>(rank)],
+                  HasSubstr(rank % 2 == 0 ? "visible_devices=0;" : "visible_devices=1;"));
+  }
+}
+
+TEST(Devices, MustBeEnoughForTheProcesses) {
+  for (const auto& [plugin, driver] : kGpus)
+    for (const std::string& one : opened_by(3, plugin, driver, "20,20", [](int) {}))
+      EXPECT_THAT(one, HasSubstr("has 2 devices for 3 processes; start one process for each device"));
+}
+
+TEST(Devices, ThatProcessesShareOnlyInPartAreRefused) {
+  for (const std::string& one :
+       opened_by(2, FETTLE_MADE_CUDA_PLUGIN, FETTLE_MADE_CUDA, "20,20", [](int rank) { set_first(rank); }))
+    EXPECT_THAT(one, HasSubstr("see some of the same devices, but not the same list"));
+}
+
+// The parts of an AMD GPU have the PCI id of the GPU. The launcher may number them from 0 in each process.
+TEST(Devices, WithOneNameMayBePartsOfAGpu) {
+  for (const bool numbered : {false, true})
+    for (const std::string& one : opened_by(2, FETTLE_MADE_ROCM_PLUGIN, FETTLE_MADE_HIP, "20", [&](int rank) {
+           setenv("ROCR_VISIBLE_DEVICES", numbered ? "0" : std::to_string(rank).c_str(), 1);
+         }))
+      EXPECT_THAT(one, AllOf(HasSubstr("memory_fraction=float 0.5 "), Not(HasSubstr("visible_devices"))));
 }
 
 TEST(Devices, OnTheCpuTheShareHasNoEffect) {

@@ -3,6 +3,8 @@
 #include <signal.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <thread>
 
@@ -354,6 +356,34 @@ TEST(Rendezvous, KeysOfAnotherJobAreNotSeen) {
         EXPECT_EQ(run.exchange("job", job, Seconds(20)), std::vector<std::string>(2, job));
       });
     for (std::thread& thread : threads) thread.join();
+  }
+}
+
+// A batch system may stop all processes of a job, and let them go on much later. They do not go on at the same time.
+TEST(Rendezvous, APauseOfAllProcessesIsNoDeath) {
+  for (const size_t first : {0, 2}) {
+    TempFolder folder;
+    const auto processes = start_processes(3, [&](const ProcessPlace& place) {
+      Rendezvous run = join(place);
+      Fate fate(run, kFast);
+      run.barrier("all are there");
+      std::ofstream(folder / std::to_string(place.rank)) << "here";
+      while (!std::filesystem::exists(folder / "go")) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      fate.leave();
+      return 43;
+    });
+    const auto pause = [](int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
+    for (const char* rank : {"0", "1", "2"})
+      while (!std::filesystem::exists(folder / rank)) pause(20);
+    pause(200);
+    for (const pid_t process : processes) kill(process, SIGSTOP);
+    pause(2500);
+    kill(processes[first], SIGCONT);
+    pause(300);
+    for (const pid_t process : processes) kill(process, SIGCONT);
+    pause(2000);
+    std::ofstream(folder / "go") << "go";
+    EXPECT_THAT(wait_for(processes), Each(43)) << first;
   }
 }
 

@@ -118,7 +118,9 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
     // A checkpoint has 16 bytes per trained parameter, all in f32: the weight, its two moments, and its copy in the
     // adapter. The result is the adapter, with 4 bytes.
     const int64_t parameters = run.count(run.trained);
-    const RunLength length{.total_steps = total, .save_every = every};
+    const bool best = recipe.save_strategy == "best";
+    const RunLength length{
+        .total_steps = total, .save_every = best ? 0 : every, .eval_every = best ? every : int64_t{0}};
     return (disk_needed(run, repository, length, done, present) - 4 * parameters) /
            (16.0 * static_cast<double>(parameters));
   };
@@ -136,6 +138,10 @@ TEST(DiskNeeded, CountsTheCheckpointsThatAreKept) {
   EXPECT_EQ(checkpoints(1, 10, 100, 0, 0), 3) << "the best, the last and the new one";
   EXPECT_EQ(checkpoints(1, 10, 100, 50, 2), 1);
   EXPECT_EQ(checkpoints(2, 10, 100, 0, 0), 3);
+  recipe.save_strategy = "best";
+  EXPECT_EQ(checkpoints(0, 10, 100, 0, 0), 10) << "every evaluation may be the best";
+  EXPECT_EQ(checkpoints(0, 10, 95, 0, 0), 10);
+  EXPECT_EQ(checkpoints(0, 10, 100, 85, 8), 2) << "a resumed run";
 }
 
 // If several processes train, they need room for the parts of the trained weights, from which process 0 makes the

@@ -51,7 +51,7 @@ class SeveralProcesses : public testing::Test {
                                        {"LOCAL_RANK", number},
                                        {"WORLD_SIZE", size},
                                        {"LOCAL_WORLD_SIZE", size},
-                                       {"MASTER_ADDR", "localhost"},
+                                       {"MASTER_ADDR", "gpu01.example.org"},  // not looked up on one host
                                        {"FETTLE_STORE_PORT", port},
                                        {"FETTLE_HEARTBEAT_SECONDS", "6"},
                                        {"FETTLE_INNER_PLUGIN", Plugin::find("cpu").string()}};
@@ -401,9 +401,12 @@ TEST_F(SeveralProcesses, LaunchShowsNoToken) {
   EXPECT_THAT(one.err, Not(HasSubstr("hf_secret")));
 }
 
+// A fake remote shell. It prints what the host's /bin/sh would run.
+constexpr const char* kPrintingShell = "#!/bin/sh\neval \"set -- ${2#exec }\"\nprintf '%s\\n' \"$3\"\nexit 7\n";
+
 // Tests which address of the first host the processes get.
 TEST_F(SeveralProcesses, LaunchNamesTheFirstHost) {
-  write_text(folder_ / "shell", "#!/bin/sh\necho \"$2\"\nexit 7\n");
+  write_text(folder_ / "shell", kPrintingShell);
   std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
   auto launched = [&](const std::vector<std::string>& more) {
     return run_fettle(folder_, with({"launch", "--hosts", "me@gpu01,me@gpu02", "--shell", (folder_ / "shell").string(),
@@ -424,18 +427,45 @@ TEST_F(SeveralProcesses, LaunchRefusesAFirstHostThatTheOthersCannotReach) {
   }
 }
 
+TEST_F(SeveralProcesses, LaunchRefusesSlurmsListOfHosts) {
+  const Outcome one = run_fettle(folder_, {"launch", "--hosts", "gpu[01-03,07]", "--shell", "/bin/false", "tune.yaml"});
+  EXPECT_EQ(one.code, 2);
+  EXPECT_THAT(one.err, AllOf(HasSubstr("'gpu[01-03,07]' is a list of SLURM"), HasSubstr("scontrol show hostnames")));
+}
+
+// ssh gives the command to the user's login shell. Fish and csh read some characters differently from sh.
+TEST_F(SeveralProcesses, LaunchWorksWithOtherLoginShells) {
+  for (const std::string login : {"sh", "csh", "tcsh", "fish"}) {
+    if (std::system(("command -v " + login + " >/dev/null").c_str()) != 0) continue;
+    write_text(folder_ / "shell", "#!/bin/sh\nexec " + login + " -c \"$2\"\n");
+    std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
+    const Outcome one =
+        run_fettle(folder_, {"launch", "--hosts", "a", "--shell", (folder_ / "shell").string(), "a'b\\c!d $e.yaml"});
+    EXPECT_EQ(one.code, 2) << login;
+    EXPECT_THAT(one.err, HasSubstr("a'b\\c!d $e.yaml")) << login;
+  }
+  write_text(folder_ / "shell", "#!/bin/sh\necho \"$2\"\n");
+  EXPECT_THAT(run_fettle(folder_, {"launch", "--hosts", "a", "--shell", (folder_ / "shell").string(), "a.yaml"}).out,
+              testing::StartsWith("exec /bin/sh -c '"));
+}
+
 TEST_F(SeveralProcesses, LaunchPassesSettingsOnButNoTokens) {
-  write_text(folder_ / "shell", "#!/bin/sh\necho \"$2\"\nexit 7\n");
+  write_text(folder_ / "shell", kPrintingShell);
   std::filesystem::permissions(folder_ / "shell", std::filesystem::perms::owner_all);
   const Environment variables[] = {{"NCCL_SOCKET_IFNAME", "it's ib0"},
                                    {"FETTLE_HANG_SECONDS", "77"},
+                                   {"FETTLE_STORE_PORT", "7777"},
                                    {"HF_TOKEN", "hf_secret"},
                                    {"FETTLE_API_KEY", "secret"}};
-  const std::string out =
-      run_fettle(folder_, {"launch", "--hosts", "a", "--shell", (folder_ / "shell").string(), "tune.yaml"}).out;
-  EXPECT_THAT(out, AllOf(HasSubstr("export NCCL_SOCKET_IFNAME='it'\\''s ib0' && "),
-                         HasSubstr("export FETTLE_HANG_SECONDS='77' && "), HasSubstr("export XLA_FLAGS="),
-                         Not(HasSubstr("secret"))));
+  auto launched = [&](const std::vector<std::string>& more) {
+    return run_fettle(folder_,
+                      with({"launch", "--hosts", "a", "--shell", (folder_ / "shell").string(), "tune.yaml"}, more))
+        .out;
+  };
+  EXPECT_THAT(launched({}), AllOf(HasSubstr("export NCCL_SOCKET_IFNAME='it'\\''s ib0' && "),
+                                  HasSubstr("export FETTLE_HANG_SECONDS='77' && "), HasSubstr("export XLA_FLAGS="),
+                                  HasSubstr("export FETTLE_STORE_PORT='7777' && "), Not(HasSubstr("secret"))));
+  EXPECT_THAT(launched({"--port", "8888"}), HasSubstr("export FETTLE_STORE_PORT=8888 && { "));
 }
 
 // Each process has its own current folder, so `lora` means different folders, as on hosts with their own caches.

@@ -81,6 +81,25 @@ TEST_F(EvalErrors, RepliesThatTheTemplateRefuses) {
   EXPECT_THAT(said_of(row, "generation"), HasSubstr("has no prompt"));
 }
 
+// Some templates refuse a system message. This is found before any device is opened.
+TEST_F(EvalErrors, PromptsThatTheTemplateRefuses) {
+  recipe.stage = "sft";
+  recipe.template_name = "";
+  recipe.plugin = "/nowhere/plugin.so";
+  const std::filesystem::path model = temp / "model";
+  std::filesystem::copy(recipe.model_name_or_path, model, std::filesystem::copy_options::recursive);
+  std::ofstream(model / "chat_template.jinja")
+      << "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+         "{{ m.role + m.content + eos_token }}{% endfor %}";
+  recipe.model_name_or_path = model.string();
+  const std::string row = R"({"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, )"
+                          R"({"role": "assistant", "content": "a"}]})";
+  EXPECT_THAT(said_of(row, "generation"),
+              testing::AllOf(HasSubstr("rows.jsonl:1: "), HasSubstr("no system role"), HasSubstr("on_bad_row: skip")));
+  recipe.on_bad_row = "skip";
+  EXPECT_THAT(said_of(row, "generation"), HasSubstr("has no prompt"));
+}
+
 TEST_F(EvalErrors, TooLong) {
   recipe.cutoff_len = 4;
   EXPECT_THAT(said_of(R"({"question": "q", "choices": ["x", "a rather long choice of words"], "answer": 1})"),

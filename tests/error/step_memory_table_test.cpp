@@ -59,6 +59,12 @@ TEST(RequireFit, HostMemoryMayNotSuffice) {
   require_host_fit(table, 2, 8'000'000'000);
   require_host_fit(table, 2, 0);
   EXPECT_THROW(require_host_fit(table, 2, 7'999'999'999), DoesNotFit);
+  // Every process of the host has its own devices and its own staging memory.
+  table.disk_staging = 500'000'000;
+  require_host_fit(table, 1, 36'000'000'000, 8);
+  EXPECT_THAT(
+      [&] { require_host_fit(table, 1, 35'999'999'999, 8); },
+      testing::ThrowsMessage<DoesNotFit>(HasSubstr("offload needs 36.00 GB of host memory for the 8 processes")));
 }
 
 TEST(RequireFit, LargeActivations) {

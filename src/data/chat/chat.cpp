@@ -332,16 +332,25 @@ std::vector<int32_t> ChatTemplate::prompt(const std::vector<Message>& messages, 
 std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>& messages,
                                                       const std::string& tools_json,
                                                       const std::string& variables) const {
+  Counts counts;
+  std::vector<Piece> pieces = render(messages, tools_json, variables, counts);
+  add(counts);
+  return pieces;
+}
+
+std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>& messages,
+                                                      const std::string& tools_json, const std::string& variables,
+                                                      Counts& counts) const {
   const State& state = state_for(messages, tools_json);
   const TemplateInput given = given_of(tools_json, variables);
   const ordered_json json = state.checked_messages(messages, given);
   const jinja::Template::Rendered full = state.rendered(json, given, false);
   const bool marked = !full.generated.empty() && !full.generated_elsewhere;
   std::vector<TurnSpan> spans = marked ? state.spans_by_marks(messages, json, given, full)
-                                       : state.spans_by_prefix(messages, json, given, full.text);
+                                       : state.spans_by_prefix(messages, json, given, full.text, counts);
   state.want_calls(spans, messages, json, full.text);
   const bool lost = state.loses_thought(messages, json, given, full.text);
-  if (lost) ++state.lost_thoughts;
+  if (lost) ++counts.lost_thoughts;
   std::vector<size_t> cuts;
   for (TurnSpan& span : spans) {
     bool stopped = false;
@@ -352,8 +361,8 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
       stopped = after != span.end;
       span.end = after;
     }
-    if (!stopped && span.trained) ++state.without_end;
-    if (span.prompt_thinks && !(lost && &span == &spans.back())) ++state.prompt_thinks;
+    if (!stopped && span.trained) ++counts.without_end;
+    if (span.prompt_thinks && !(lost && &span == &spans.back())) ++counts.prompt_thinks;
     cuts.push_back(span.begin);
     cuts.push_back(span.end);
   }
@@ -393,10 +402,13 @@ const std::vector<int32_t>& ChatTemplate::stop_ids() const {
 }
 
 ChatTemplate::Counts ChatTemplate::counts() const {
-  Counts counts;
-  for (const State* state : {state_.get(), with_calls_.get()})
-    if (state) counts += {state->rewritten, state->prompt_thinks, state->without_end, state->lost_thoughts};
-  return counts;
+  const std::lock_guard lock(state_->counting);
+  return state_->counts;
+}
+
+void ChatTemplate::add(const Counts& counts) const {
+  const std::lock_guard lock(state_->counting);
+  state_->counts += counts;
 }
 
 }  // namespace fettle

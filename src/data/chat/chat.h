@@ -75,19 +75,7 @@ class ChatTemplate {
     std::vector<bool> masked = {};  // only for a trained turn with spans: for each token, true means not trained
     double weight = 1;              // Message::weight of a trained turn
   };
-  // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
-  // is trained, the text before this turn must equal the prompt for this turn, except for tags of a thinking block.
-  // Otherwise, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
-  std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
-                            const std::string& variables = "") const;
-
-  // Returns the Jinja text of the template that renders a conversation, with or without tools.
-  const std::string& source(bool with_tools) const;
-
-  // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos.
-  const std::vector<int32_t>& stop_ids() const;
-
-  // Counts over the turns that render() has processed so far. Reports show the counts above zero.
+  // Counts of rendered turns. Reports show the counts above zero.
   struct Counts {
     int64_t rewritten = 0;      // turns that the template renders differently when they are not the last turn
     int64_t prompt_thinks = 0;  // prompts that open a thinking block although the training text has none there
@@ -102,7 +90,24 @@ class ChatTemplate {
       return *this;
     }
   };
+  // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
+  // is trained, the text before this turn must equal the prompt for this turn, except for tags of a thinking block.
+  // Otherwise, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
+  std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
+                            const std::string& variables = "") const;
+  // The same, but adds this conversation's counts to `counts` and not to those of counts().
+  std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json,
+                            const std::string& variables, Counts& counts) const;
+
+  // Returns the Jinja text of the template that renders a conversation, with or without tools.
+  const std::string& source(bool with_tools) const;
+
+  // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos.
+  const std::vector<int32_t>& stop_ids() const;
+
+  // Return and change the sum of the counts of all calls of render() without `counts`.
   Counts counts() const;
+  void add(const Counts& counts) const;
 
  private:
   struct State;

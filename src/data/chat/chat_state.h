@@ -2,7 +2,7 @@
 // and encodes the texts; chat_turns.cpp finds the assistant's turns in them.
 #pragma once
 
-#include <atomic>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "data/chat/chat.h"
@@ -49,7 +49,8 @@ struct ChatTemplate::State {
   std::vector<std::string> stops;  // the texts of stop_ids
   std::vector<int32_t> stop_ids;
   LocalTime now;
-  mutable std::atomic<int64_t> rewritten = 0, prompt_thinks = 0, without_end = 0, lost_thoughts = 0;
+  mutable std::mutex counting;  // protects `counts`
+  mutable Counts counts = {};
 
   void add_stop(const std::string& token);
   const TemplateSource& source_for(const TemplateInput& given) const { return given.tools.is_null() ? plain : tools; }
@@ -71,9 +72,9 @@ struct ChatTemplate::State {
   // with a mark before or after the content. Returns nullopt when the mark changes the rest of the text.
   std::optional<size_t> content_edge(const nlohmann::ordered_json& messages, const TemplateInput& given,
                                      const std::string& full, size_t index, bool end) const;
-  // Finds the assistant's turns in `full`, for a template without {% generation %} marks.
+  // Finds the assistant's turns in `full`, for a template without {% generation %} marks. Adds to Counts::rewritten.
   std::vector<TurnSpan> spans_by_prefix(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
-                                        const TemplateInput& given, const std::string& full) const;
+                                        const TemplateInput& given, const std::string& full, Counts& counts) const;
   std::vector<TurnSpan> spans_by_marks(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
                                        const TemplateInput& given, const jinja::Template::Rendered& full) const;
   // Requires that each call of a trained turn is in the turn's text.

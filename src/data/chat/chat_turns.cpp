@@ -98,7 +98,7 @@ std::optional<size_t> ChatTemplate::State::content_edge(const ordered_json& mess
 
 std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Message>& messages,
                                                            const ordered_json& json, const TemplateInput& given,
-                                                           const std::string& full) const {
+                                                           const std::string& full, Counts& counts) const {
   std::vector<TurnSpan> spans;
   size_t last_turn = 0;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -156,7 +156,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
           "{}: the assistant's turn (message {}) cannot be found in the rendered conversation; choose a built-in "
           "template with `template:`. An excerpt of this text: {}",
           name, i + 1, excerpt(full, previous_end));
-    rewritten += rewrote;
+    counts.rewritten += rewrote;
     spans.push_back({begin, end, i, messages[i].train, thinks});
   }
   return spans;

@@ -311,15 +311,17 @@ std::string set_title(const std::string& name) {
       if (text.is_string()) texts.push_back(text.get<std::string>());
     return texts;
   };
+  const auto listed = [](const std::vector<std::string>& texts) {
+    return texts.size() <= 2 ? fmt::format("{}", fmt::join(texts, ", "))
+                             : fmt::format("{} and {} more files", texts[0], texts.size() - 1);
+  };
   for (const char* key : {"file_name", "hf_hub_url", "ms_hub_url"}) {
     const std::vector<std::string> names = said(key);
     if (names.empty()) continue;
     std::vector<std::string> parts;  // two entries may be parts of one data set
     for (const char* part : {"subset", "folder", "file", "split"})
-      for (const std::string& text : said(part))
-        if (text != "train") parts.push_back(text);
-    return fmt::format("{}{}", fmt::join(names, ", "),
-                       parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", ")));
+      if (const std::string text = listed(said(part)); !text.empty() && text != "train") parts.push_back(text);
+    return fmt::format("{}{}", listed(names), parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", ")));
   }
   return "an entry";
 }

@@ -251,10 +251,24 @@ void Fate::watch() {
   }
 }
 
+// `gap` is the time in seconds since the last look at the others. If it is long, this process was stopped, perhaps
+// together with the others. So a gap counts at most half of `silence`, and the others have the other half to show that
+// they live. Part of it must count: a store with dead processes may be slow at every look.
+void Fate::forgive(double gap) {
+  const double excess = gap - times_.silence / 2;
+  if (excess <= 0) return;
+  const auto shift = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(excess));
+  const std::lock_guard lock(mutex_);
+  for (Seen& seen : seen_) seen.changed += shift, seen.progressed += shift;
+}
+
 void Fate::watch_store() {
+  auto last = Clock::now();
   try {
     for (;;) {
       publish();
+      forgive(seconds_since(last));
+      last = Clock::now();
       run_.rank() == 0 ? look_at_all() : look_at_first();
       std::unique_lock lock(mutex_);
       changed_.wait_for(lock, std::chrono::duration<double>(times_.beat), [&] { return done_; });

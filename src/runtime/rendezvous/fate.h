@@ -30,6 +30,8 @@ struct FateTimes {
 // and ends with the same exit code. The thread ends its process with _exit(), so the code that uses Fate does not
 // continue. After a hang, a table shows all processes with their hosts, steps and phases.
 //
+// If all processes are stopped and continued together (SIGSTOP, SIGCONT), the pause is no silence and no hang.
+//
 // If one process gets a signal (interrupt.h), all processes stop before the same step, or before the same batch of an
 // evaluation.
 class Fate {
@@ -68,6 +70,7 @@ class Fate {
   void publish();
   nlohmann::json observe(int rank);
   bool is_silent(int rank);
+  void forgive(double gap);
   void look_at_all();
   void look_at_first();
   int stop_before_launch(std::unique_lock<std::mutex>& lock);

@@ -95,11 +95,11 @@ std::string without_port(const std::string& address) {
 }
 
 std::string find_address(const Launcher& launcher, const ReadVariable& variable, const ProcessPlace& place) {
+  // All processes are on this host. Process 0 then serves only this address, whatever address the launcher gives.
+  if (place.local_size == place.size) return "127.0.0.1";
   const std::string list = *launcher.address == '\0' ? "" : variable(launcher.address);
   const std::string first = without_port(first_host(list.substr(0, list.find_first_of(" \n\t"))));
   if (!first.empty()) return first;
-  // All processes are on this host.
-  if (place.local_size == place.size) return "127.0.0.1";
   if (launcher.engine == Engine::kPmix) return "";
   throw UserError(
       "{} started process {} of {}, but {} is not set; set it to the name or address of the host that runs process 0",

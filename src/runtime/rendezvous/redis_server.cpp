@@ -76,8 +76,8 @@ RedisServer::RedisServer(int port, const std::string& password, bool local) {
         host_name());
   if (log.find("Address already in use") != std::string::npos)
     throw UserError(
-        "redis-server did not start on port {} of {}: another program uses the port; set FETTLE_STORE_PORT to a free "
-        "port on every host",
+        "redis-server did not start on port {} of {}: another program uses the port; set FETTLE_STORE_PORT (or --port "
+        "of `fettle launch`) to a free port, the same on every host",
         port, host_name());
   throw UserError(
       "redis-server did not start on {}: {}; check that this program works there, or start with srun --mpi=pmix or "

@@ -19,7 +19,8 @@ struct DriverMemory {
 // empty list when the library is missing or reports an error.
 
 // Returns a name for each device that this process can see, in the driver's order. Two devices of a host have different
-// names, and a device has the same name in every process. A name is "" if the driver does not tell. Makes no context on
+// names, and a device has the same name in every process. The parts of a device have the same name, unless
+// Driver::names_parts is set. A name is "" if the driver does not tell. Makes no context on
 // a device, so the call works for devices that another process holds.
 std::vector<std::string> driver_devices(const std::string& library);
 // Returns the memory of the devices with these numbers, or of all devices if `devices` is empty.

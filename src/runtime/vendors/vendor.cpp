@@ -87,7 +87,7 @@ const std::vector<Vendor>& vendors() {
           "which also makes stand-ins for the libraries, enough for `fettle plan`"),
       gpu_vendor(
           "cuda", "CUDA", "/dev/nvidiactl",
-          {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version"},
+          {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version", true},
           {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
            "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
           "run `make plugins` to fetch the plugin, the compiler parts it needs and, if NVIDIA's driver is there, "

@@ -25,6 +25,7 @@ struct Driver {
   std::string_view version_call;
   int version_unit = 1;
   std::string_view version_file;  // a file with the version of the kernel driver
+  bool names_parts = false;       // the parts of a device have different names (driver_devices)
 };
 
 struct Vendor {
