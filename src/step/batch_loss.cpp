@@ -31,7 +31,8 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   f.disturb = nullptr;
   const TokenHead head = run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights);
   if (run.sharding.stages() == 1) return {run.model, f, hidden, head};
-  const Forward after{.config = f.config, .weights = f.weights, .sharding = run.loss_sharding, .compute = run.compute};
+  Forward after{.config = f.config, .weights = f.weights, .sharding = run.loss_sharding, .compute = run.compute};
+  after.tokens = f.tokens;
   return {run.model, after, after.sharding.constrain(hidden, {"batch", "length", "act_embed"}), head};
 }
 

@@ -249,16 +249,16 @@ TEST(CpuRowOps, AStepOfAdamw) {
         new_w.push_back(doubles(w)[i] * step.kept - step.rate * new_m.back() / root);
       }
       Fenced to_w(DType::kF32, count), to_m(DType::kF32, count), to_v(DType::kF32, count);
-      ops->rows.adamw(step, count, g.as<float>(), w.as<float>(), m.as<float>(), v.as<float>(), to_w.floats(),
-                      to_m.floats(), to_v.floats());
+      ops->rows.adamw(step, count, g.as<float>().data(), w.as<float>().data(), m.as<float>().data(),
+                      v.as<float>().data(), to_w.floats(), to_m.floats(), to_v.floats());
       EXPECT_LT(relative_distance(to_w.values(), new_w), 1e-6);
       EXPECT_LT(relative_distance(to_m.values(), new_m), 1e-6);
       EXPECT_LT(relative_distance(to_v.values(), new_v), 1e-6);
       Fenced in_w(DType::kF32, count), in_m(DType::kF32, count), in_v(DType::kF32, count);
-      std::copy_n(w.as<float>(), count, in_w.floats());
-      std::copy_n(m.as<float>(), count, in_m.floats());
-      std::copy_n(v.as<float>(), count, in_v.floats());
-      ops->rows.adamw(step, count, g.as<float>(), in_w.floats(), in_m.floats(), in_v.floats(), in_w.floats(),
+      std::copy_n(w.as<float>().data(), count, in_w.floats());
+      std::copy_n(m.as<float>().data(), count, in_m.floats());
+      std::copy_n(v.as<float>().data(), count, in_v.floats());
+      ops->rows.adamw(step, count, g.as<float>().data(), in_w.floats(), in_m.floats(), in_v.floats(), in_w.floats(),
                       in_m.floats(), in_v.floats());
       EXPECT_EQ(in_w.values(), to_w.values()) << "in place";
       EXPECT_EQ(in_m.values(), to_m.values()) << "in place";
