@@ -141,23 +141,25 @@ class Copy {
     copy.loop_ = &node;
     loop.body = copy.whole();
     if (copy.carries_stacks_) {
-      const std::vector<Tensor> stacks = unwritten_stacks(loop, node.results);
+      const std::vector<Tensor> stacks = unwritten_stacks(loop, node);
       node.operands.insert(node.operands.begin() + loop.carries, stacks.begin(), stacks.end());
       loop.carries = static_cast<int64_t>(node.results.size());
     }
     node.attributes = std::move(loop);
   }
 
-  // Returns the first values of the stacks that become carries of the loop.
-  std::vector<Tensor> unwritten_stacks(const Loop& loop, const std::vector<Shape>& results) {
-    const std::vector<Shape> shapes(results.begin() + loop.carries, results.end());
+  // Returns the first values of the stacks that become carries of the loop `node`.
+  std::vector<Tensor> unwritten_stacks(const Loop& loop, const Node& node) {
+    const std::vector<Shape> shapes(node.results.begin() + loop.carries, node.results.end());
     std::vector<Tensor> out;
     if (loop.limited) {
       for (const Shape& shape : shapes) out.push_back(full(0, shape));
       return out;
     }
+    std::vector<Tensor> varying(node.operands.begin(), node.operands.begin() + loop.carries);
+    if (loop_ != nullptr) varying.push_back(copied_.at(id_of(from_.inputs[0])));
     return custom_call({.target = kUnwrittenTarget, .attributes = {{"loop", int64_t{to_->size()}}}, .results = shapes},
-                       {});
+                       varying);
   }
 
   // Operands of the call `node`, a copy of the node `id`, may be slices of stacks, and its results may be slices that

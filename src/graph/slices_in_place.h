@@ -24,8 +24,10 @@ inline constexpr const char* kSlicesAttribute = "slices";
 // A call with one of these attributes has an additional last operand, an i32 scalar: the index of the trip.
 inline constexpr const char* kWrittenSlicesAttribute = "written_slices";
 
-// The target of a call without operands, which writes nothing: its results are memory with any content. The attribute
-// `loop`, an i64, differs between the calls of a block, so that a compiler does not make one call of them.
+// The target of a call that writes nothing: its results are memory with any content. The attribute `loop`, an i64,
+// differs between the calls of a block, so that a compiler does not make one call of them. The operands are not read.
+// They are values that differ from trip to trip of an enclosing loop. Otherwise, a compiler would move the call out of
+// this loop, keep its results, and copy them in each trip.
 inline constexpr const char* kUnwrittenTarget = "fettle_unwritten_1";
 
 // Returns a copy of `block`, which must be pruned. In the copy, calls with `CustomCall::takes_slices` read slices of xs

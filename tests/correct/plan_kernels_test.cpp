@@ -3,8 +3,10 @@
 
 #include "graph/custom_call.h"
 #include "graph/ops.h"
+#include "graph/slices_in_place.h"
 #include "graph_run.h"
 #include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/sliced_operands.h"
 #include "kernels_anywhere.h"
 #include "models/blocks/attention.h"
 #include "plan/compiled/cost.h"
@@ -61,6 +63,29 @@ TEST(PlanKernels, TheCompiledProgramSaysWhatAKernelCosts) {
 }
 
 // A device that is here sizes the workspace itself, so the compiler's count has it already.
+// Nothing writes the memory in which the arrays of a loop's results begin.
+TEST(PlanKernels, UnwrittenMemoryCostsNothing) {
+  Devices& devices = cpu_devices(1);
+  cpu::register_unwritten(devices.client().plugin());
+  Program program;
+  BuildScope scope(program.block());
+  const Tensor x = program.input("x", {DType::kF32, {8, 4}});
+  const Tensor y = custom_call(
+      {.target = kUnwrittenTarget, .attributes = {{"loop", int64_t{0}}}, .results = {x.shape()}}, {x + 1.0})[0];
+  program.output("y", y * 0.0);
+  const HloModule module = read_hlo(Machine(devices).compile(program, false).optimized);
+  int found = 0;
+  for (const HloComputation& computation : module.computations)
+    for (const HloInstruction& instruction : computation.instructions) {
+      if (instruction.custom_call_target != kUnwrittenTarget) continue;
+      ++found;
+      const Cost cost = cost_of(module, computation, instruction);
+      EXPECT_TRUE(cost.counted);
+      EXPECT_EQ(cost.memory_bytes, 0);
+    }
+  EXPECT_EQ(found, 1);
+}
+
 TEST(PlanKernels, WorkspaceIsNotCountedTwice) {
   Devices& devices = cpu_devices();
   register_ffi_handler<copy_handler>(devices.client().plugin(), "test_copy");

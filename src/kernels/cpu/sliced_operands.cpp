@@ -72,12 +72,13 @@ void SlicedFrame::take_slices(const XLA_FFI_Array* read, const XLA_FFI_Array* wr
 
 namespace {
 
-xla::ffi::Error write_nothing(int64_t /*loop*/, xla::ffi::RemainingRets /*results*/) {
+xla::ffi::Error write_nothing(int64_t /*loop*/, xla::ffi::RemainingArgs /*operands*/,
+                              xla::ffi::RemainingRets /*results*/) {
   return xla::ffi::Error::Success();
 }
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(unwritten_handler, write_nothing,
-                              xla::ffi::Ffi::Bind().Attr<int64_t>("loop").RemainingRets());
+                              xla::ffi::Ffi::Bind().Attr<int64_t>("loop").RemainingArgs().RemainingRets());
 
 }  // namespace
 

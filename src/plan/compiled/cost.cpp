@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "graph/slices_in_place.h"
 
 namespace fettle {
 namespace {
@@ -222,7 +223,8 @@ double bytes_written(const HloModule& module, const HloComputation& computation,
 
 Cost cost_of(const HloModule& module, const HloComputation& computation, const HloInstruction& instruction) {
   Cost cost;
-  if (kFree.contains(instruction.opcode) || instruction.custom_call_target == "AllocateBuffer") return cost;
+  const std::string& target = instruction.custom_call_target;
+  if (kFree.contains(instruction.opcode) || target == "AllocateBuffer" || target == kUnwrittenTarget) return cost;
   add_arithmetic(module, computation, instruction, cost);
   cost.memory_bytes = memory_bytes(module, computation, instruction);
   return cost;
