@@ -127,7 +127,8 @@ TEST_F(StandInHip, TrainTakesTheMeshOfThePlanForTheSameTarget) {
     write_text(folder_ / "target.yaml", "like: mi300x\n" + rates + "\n");
     const std::vector<std::string> more{"mesh=auto", "target=" + (folder_ / "target.yaml").string() + ":4",
                                         "per_device_train_batch_size=1", "packing=true", "max_steps=1"};
-    const Outcome planned = run(planning(more)), trained = run(words("out", more));
+    const std::string out = "out" + std::to_string(meshes.size());
+    const Outcome planned = run(planning(more)), trained = run(words(out, more));
     ASSERT_EQ(planned.code, 0) << planned.err;
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_EQ(taken_mesh(trained.err), taken_mesh(planned.out)) << planned.out << trained.err;
