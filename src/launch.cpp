@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
+#include "config/flags.h"
 #include "runtime/rendezvous/fate.h"
 
 namespace fettle {
@@ -142,12 +143,11 @@ int launch(const LaunchOptions& options) {
         "--hosts \"$(scontrol show hostnames | paste -sd,)\", or start the processes with srun",
         options.hosts);
   for (const std::string& word : options.words)
-    for (const char* key : {"hub_token=", "hf_hub_token=", "ms_hub_token="})
-      if (word.starts_with(key))
-        throw UserError(
-            "{}: other users can see the words of `fettle launch` in the list of processes; remove this key, and set "
-            "HF_TOKEN on every host or log in to the hub there",
-            std::string(key).substr(0, std::strlen(key) - 1));
+    if (const std::string name = secret_key_of(word); !name.empty())
+      throw UserError(
+          "{}: other users can see the words of `fettle launch` in the list of processes; remove this key, and set "
+          "HF_TOKEN on every host or log in to the hub there",
+          name);
   if (std::set<std::string>(hosts.begin(), hosts.end()).size() != hosts.size())
     throw UserError("--hosts: a host is named twice; to start several processes on each host, set --per-host");
   const std::string first = without_user(hosts[0]);

@@ -69,6 +69,12 @@ std::optional<Takes> takes_of(const std::string& name) {
   return std::nullopt;
 }
 
+bool takes_false(const std::string& name) {
+  const Key* key = find_key(name);
+  return takes_of(name) == Takes::kTruth ||
+         (key != nullptr && std::ranges::find(key->values, "false") != key->values.end());
+}
+
 // Returns whether `word`, the word after a flag, is a recipe file or a key=value word. Such a word is not the flag's
 // value.
 bool is_word_of_recipe(const std::string& word) {
@@ -145,7 +151,7 @@ SplitFlags split_flags(const std::vector<std::string>& arguments, const std::vec
     }
     auto takes = takes_of(name);
     const bool negated =
-        !takes && equals == std::string::npos && name.starts_with("no_") && takes_of(name.substr(3)) == Takes::kTruth;
+        !takes && equals == std::string::npos && name.starts_with("no_") && takes_false(name.substr(3));
     if (negated) {
       out.words.push_back(name.substr(3) + "=false");
       continue;
@@ -164,6 +170,15 @@ SplitFlags split_flags(const std::vector<std::string>& arguments, const std::vec
     i += count;
   }
   return out;
+}
+
+std::string secret_key_of(const std::string& word) {
+  const size_t equals = word.find('=');
+  if (equals == std::string::npos) return "";
+  const size_t begin = std::min(word.find_first_not_of('-'), equals);
+  const std::string name = word.substr(begin, equals - begin);
+  const Key* key = find_key(name.substr(name.rfind('.') + 1));
+  return key != nullptr && key->secret ? name : "";
 }
 
 }  // namespace fettle

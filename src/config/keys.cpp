@@ -151,12 +151,14 @@ std::vector<Key> data_keys() {
        .group = Group::kData,
        .member = &Recipe::self_name,
        .help = "Replaces {{NAME}} in the rows: one text, or two of which the first is for rows with the tag zh.",
-       .aliases = {"model_name"}},
+       .aliases = {"model_name"},
+       .one_or_two = true},
       {.name = "self_author",
        .group = Group::kData,
        .member = &Recipe::self_author,
        .help = "Replaces {{AUTHOR}} in the rows, as self_name replaces {{NAME}}.",
-       .aliases = {"model_author"}},
+       .aliases = {"model_author"},
+       .one_or_two = true},
       {.name = "sample_by",
        .group = Group::kData,
        .member = &Recipe::sample_by,
@@ -254,10 +256,9 @@ std::vector<Key> output_keys() {
       {.name = "save_steps",
        .group = Group::kOutput,
        .member = &Recipe::save_steps,
-       .help = "Steps between checkpoints; below 1, a share of all steps.",
+       .help = "Steps between checkpoints; below 1, a share of all steps; 0: none during the run.",
        .aliases = {"save_every"},
        .min = 0,
-       .above_min = true,
        .share_or_count = true},
       {.name = "save_total_limit",
        .group = Group::kOutput,
@@ -577,9 +578,8 @@ const std::vector<Key>& recipe_keys() {
 }
 
 const Key* find_key(std::string_view name_or_alias) {
-  for (const Key& key : recipe_keys()) {
+  for (const Key& key : recipe_keys())
     if (key.name == name_or_alias || std::ranges::find(key.aliases, name_or_alias) != key.aliases.end()) return &key;
-  }
   return nullptr;
 }
 

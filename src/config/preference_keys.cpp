@@ -79,8 +79,9 @@ std::vector<Key> preference_keys() {
       {.name = "disable_dropout",
        .group = Group::kMethod,
        .member = &Recipe::disable_dropout,
-       .help = "Whether LoRA's dropout is off, whatever lora_dropout says. auto: it is off in stages dpo and kto. In "
-               "recipes of Axolotl, ms-swift and TRL, it is then off in stage rm too.",
+       .help =
+           "Whether LoRA's dropout is off, whatever lora_dropout says. auto: it is off in stages dpo and kto. In "
+           "recipes of Axolotl, ms-swift and TRL, it is then off in stage rm too; in those of torchtune, it stays on.",
        .values = {"auto", "true", "false"},
        .spellings = {{"true", "true"}, {"false", "false"}}},
       {.name = "ref_model",

@@ -118,6 +118,8 @@ class Reader {
     std::vector<std::string> taken;
     for (const auto& [key, value] : dialect.usual) {
       if (recipe_.set_at.contains(key)) continue;
+      if (key == "save_strategy" && recipe_.set_at.contains("save_steps") && recipe_.save_steps != 0) continue;
+      if ((key == "eval_strategy" || key == "eval_steps") && !suits("eval_strategy")) continue;
       take(key, {value, place});
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
     }
@@ -506,6 +508,8 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
   refuse_model_name_alone(recipe, all, words);
   if (other) reader.take_usual(dialect, place);
   turn_dropout_off(recipe, dialect);
+  // Transformers then saves no checkpoint during a run. The other strategies ignore save_steps.
+  if (recipe.save_strategy == "steps" && recipe.save_steps == 0) recipe.save_strategy = "no";
   reader.report_idle();
   check_combinations(recipe);
   return recipe;

@@ -158,7 +158,7 @@ struct Recipe {
   bool overwrite_output_dir = false;
   double logging_steps = 10;            // below 1, a share of the run's steps
   std::string save_strategy = "steps";  // no, steps, epoch, best
-  double save_steps = 500;              // below 1, a share of the run's steps
+  double save_steps = 500;              // below 1, a share of the run's steps; not 0 if save_strategy is steps
   int64_t save_total_limit = 0;         // 0 or -1 keeps all
   bool save_only_model = false;         // checkpoints have no optimizer state, so runs cannot resume from them
   std::string eval_strategy = "no";     // no, steps, epoch, end

@@ -40,15 +40,16 @@ std::vector<Key> training_keys() {
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_coef,
-       .help = "Weight of the loss that balances experts. If empty, the weight is router_aux_loss_coef of config.json "
-               "if output_router_logits is true, and 0 otherwise.",
+       .help = "Weight of the loss that balances experts. If empty, the weight is moe_aux_loss_default if that key "
+               "counts; otherwise router_aux_loss_coef of config.json if output_router_logits is true, and 0 if not.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
       {.name = "moe_aux_loss_default",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_default,
-       .help = "moe_aux_loss_coef of a model for whose family Transformers has a loss that balances experts. Other "
-               "models ignore this key. Recipes of TRL get 0.001.",
+       .help = "moe_aux_loss_coef of a model for whose family Transformers has a loss that balances experts, except "
+               "minimax_m2 and ernie4_5_moe. Other models ignore this key. Recipes of TRL and Axolotl's `rl: dpo`, "
+               "`ipo` and `kto` get 0.001.",
        .min = 0},
       {.name = "moe_router_bias_update_rate",
        .group = Group::kTraining,

@@ -173,11 +173,12 @@ void assign(std::vector<std::string>& to, const Key& key, const GivenValue& give
     }
   } else if (given.node.IsSequence()) {
     for (const auto& item : given.node) items.push_back(read_text(key, given, scalar(key, given, item)));
+  } else if (const std::string text = scalar(key, given, given.node); key.one_or_two) {
+    if (!text.empty()) items.push_back(read_text(key, given, text));
   } else {
-    for (const std::string& item : split(scalar(key, given, given.node), ',')) {
-      items.push_back(read_text(key, given, item));
-    }
+    for (const std::string& item : split(text, ',')) items.push_back(read_text(key, given, item));
   }
+  if (key.one_or_two && items.size() > 2) refuse(key, given, fmt::format("a list of {}", items.size()));
   to = std::move(items);
 }
 
@@ -318,6 +319,7 @@ std::string describe_type(const Key& key) {
     std::string operator()(std::optional<double> Recipe::*) const { return "a number" + describe_range(key); }
     std::string operator()(std::string Recipe::*) const { return key.values.empty() ? "text" : one_of(key); }
     std::string operator()(std::vector<std::string> Recipe::*) const {
+      if (key.one_or_two) return "a text, or a list of at most two";
       return key.values.empty() ? "a list, or words separated by commas" : "a list, each " + one_of(key);
     }
     std::string operator()(std::map<std::string, int64_t> Recipe::*) const {

@@ -9,6 +9,7 @@
 #include "data/chat/system_message.h"
 #include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
+#include "data/introduce.h"
 #include "data/messages.h"
 
 namespace fettle {
@@ -56,24 +57,6 @@ std::vector<std::vector<Message>> later_parts(const std::vector<Message>& messag
     if (at != first && at->role == "user" && (at - 1)->role == "assistant")
       parts.emplace_back(messages.begin(), first).insert(parts.back().end(), at, messages.end());
   return parts;
-}
-
-// Replaces `from` by `to` in all texts of `value`.
-void replace_texts(nlohmann::ordered_json& value, std::string_view from, const std::string& to) {
-  if (value.is_structured())
-    for (auto& item : value) replace_texts(item, from, to);
-  if (!value.is_string()) return;
-  auto& text = value.get_ref<std::string&>();
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-}
-
-// Writes the model's name and author into a row that teaches the model who it is.
-void introduce(const DataSpec& spec, nlohmann::ordered_json& row) {
-  const auto tag = row.find("tag");
-  const bool chinese = tag != row.end() && *tag == "zh";
-  for (const auto& [from, texts] : {std::pair{"{{NAME}}", &spec.self_name}, {"{{AUTHOR}}", &spec.self_author}})
-    if (!texts->empty()) replace_texts(row, from, chinese ? texts->front() : texts->back());
 }
 
 // Returns the first {{name}} in the text, or "".

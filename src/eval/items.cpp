@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "data/formats.h"
+#include "data/introduce.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/read/rows.h"
@@ -125,6 +126,7 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
       row.parse();
       const std::string where = fmt::format("{}:{}", file.string(), row.line);
       if (!row.bad.empty()) return one(where, [&] { throw BadRow(row.bad); });
+      introduce(data, row.value);
       if (std::exchange(first, false)) {
         headless = headless_row(source, row.value);
         if (!headless.empty() && !one(file.string() + ":1", [&] { take(named(headless), file.string() + ":1"); }))

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "config/flags.h"
 #include "config/recipe.h"
 
@@ -163,6 +164,13 @@ TEST(Flags, OfMsSwift) {
   EXPECT_EQ(recipe.default_system, "You are a helpful assistant.");
   EXPECT_EQ(recipe.warmup_ratio, 0.05);
   EXPECT_THAT(said, testing::HasSubstr("the command line: read as a recipe of ms-swift"));
+}
+
+// --no_KEY is also false for keys that take true, false and other words.
+TEST(Flags, NegateAChoice) {
+  EXPECT_THAT(split_flags({"--no_disable_dropout", "--no-enable-thinking"}, kOwn).words,
+              ElementsAre("disable_dropout=false", "enable_thinking=false"));
+  EXPECT_THROW(split_flags({"--no_optim"}, kOwn), UserError);
 }
 
 // `unsloth train` writes names with `-`.

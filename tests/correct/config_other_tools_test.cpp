@@ -465,6 +465,41 @@ TEST_F(RecipeShape, SwiftsOtherKeys) {
   EXPECT_EQ(self.self_author, std::vector<std::string>{"c"});
 }
 
+// A text with a comma is one name.
+TEST_F(RecipeShape, SwiftsNamesKeepTheirCommas) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(read(kSwift + "model_author: Acme, Inc.\n").self_author, Texts{"Acme, Inc."});
+  EXPECT_EQ(read(kSwift, {"self_name=Bot, the first"}).self_name, Texts{"Bot, the first"});
+  EXPECT_EQ(read(kSwift, {R"(model_name=["a, b", "c"])"}).self_name, (Texts{"a, b", "c"}));
+  EXPECT_TRUE(read(kSwift + "model_name: ''\n").self_name.empty());
+  EXPECT_NE(refusal(kSwift + "model_name: [a, b, c]\n").find("found a list of 3, wanted a text, or a list of at most"),
+            std::string::npos);
+}
+
+// Without rows to evaluate on, ms-swift's defaults for evaluations do not count.
+TEST_F(RecipeShape, SwiftEvaluatesNothingWithoutRows) {
+  EXPECT_EQ(read(kSwift + "val_dataset: []\n").eval_strategy, "no");
+  EXPECT_EQ(read(kSwift + "eval_dataset: v.jsonl\n", {"eval_dataset=null"}).eval_strategy, "no");
+  EXPECT_EQ(read(kSwift + "split_dataset_ratio: 0.1\n", {"val_size=0"}).eval_strategy, "no");
+}
+
+// As in Transformers, no checkpoint is saved every 0 steps. Other strategies do not read save_steps.
+TEST_F(RecipeShape, NoCheckpointEveryZeroSteps) {
+  const std::string own = "model_name_or_path: m\ndataset: r\n";
+  EXPECT_EQ(read(own + "save_steps: 0\n").save_strategy, "no");
+  const Recipe later = read(own + "save_steps: 0\n", {"save_steps=100"});
+  EXPECT_EQ(later.save_strategy, "steps");
+  EXPECT_EQ(later.save_steps, 100);
+  EXPECT_EQ(read(own + "save_steps: 100\n", {"save_steps=0"}).save_strategy, "no");
+  EXPECT_EQ(read(own + "save_strategy: epoch\nsave_steps: 0\n").save_strategy, "epoch");
+  EXPECT_EQ(read(own + "save_strategy: epoch\n", {"save_steps=0"}).save_strategy, "epoch");
+  EXPECT_EQ(read(kAxolotlRun + "save_steps: 0\n").save_strategy, "epoch");
+  EXPECT_EQ(read(kAxolotlRun + "save_steps: 0\n", {"save_steps=100"}).save_strategy, "steps");
+  const Recipe twice = read(kAxolotlRun + "save_steps: 0\nsaves_per_epoch: 2\n");
+  EXPECT_EQ(twice.save_strategy, "steps");
+  EXPECT_EQ(twice.save_steps, 0.5);
+}
+
 // The keys of Unsloth's lora_text.yaml.
 TEST_F(RecipeShape, UnslothsFilesAreReadWhole) {
   const Recipe recipe = read(

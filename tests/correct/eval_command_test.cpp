@@ -457,6 +457,18 @@ TEST_F(EvalCommand, ARowsVariablesOfItsTemplateAreKept) {
   EXPECT_EQ(prompt.variables_json, R"({"style":"short"})");
 }
 
+// The rows of prompts get the model's name and author as the rows of training do.
+TEST_F(EvalCommand, PromptsNameTheModelAndItsAuthor) {
+  const std::string rows =
+      file("p.jsonl", R"({"messages": [{"role": "user", "content": "Who is {{NAME}}?"}, {"role": "assistant", )"
+                      R"("content": "I am {{NAME}} of {{AUTHOR}}."}]})"
+                      "\n");
+  const DataSpec data{.self_name = {"Bot"}, .self_author = {"Acme, Inc."}};
+  const Prompt prompt = read_prompts(data, find_source(rows, "data")).at(0);
+  EXPECT_EQ(prompt.messages.at(0).content, "Who is Bot?");
+  EXPECT_EQ(prompt.references.at(0), "I am Bot of Acme, Inc..");
+}
+
 // Rows of Axolotl's `type: alpaca` have plain text as prompts.
 TEST_F(EvalCommand, RepliesToPromptsAsPlainText) {
   const Json greedy = reference_of("llama")["greedy"];

@@ -50,6 +50,18 @@ TEST(Resolve, WeightOfTheLossThatBalancesExperts) {
   EXPECT_EQ(weight("mixtral", by_tool), 0.25) << "also instead of config.json's";
   for (const char* without : {"deepseek_v3", "ernie4_5_moe", "llama"})
     EXPECT_EQ(weight(without, by_tool), 0) << without;
+  const auto warns = [&](const std::string& model, const Recipe& recipe) {
+    testing::internal::CaptureStderr();
+    weight(model, recipe);
+    return testing::internal::GetCapturedStderr().find("without a loss that balances them") != std::string::npos;
+  };
+  EXPECT_TRUE(warns("ernie4_5_moe", by_tool));
+  EXPECT_FALSE(warns("qwen3_moe", by_tool));
+  EXPECT_FALSE(warns("ernie4_5_moe", Recipe{}));
+  EXPECT_FALSE(warns("ernie4_5_moe", own));
+  Recipe asks;
+  asks.output_router_logits = "true";
+  EXPECT_TRUE(warns("minimax_m2", asks));
   EXPECT_EQ(weight("deepseek_v3", own), 0.5);
   by_tool.moe_aux_loss_coef = 0;
   EXPECT_EQ(weight("qwen3_moe", by_tool), 0);

@@ -395,10 +395,13 @@ TEST_F(SeveralProcesses, LaunchLetsSshAskForNothing) {
 }
 
 TEST_F(SeveralProcesses, LaunchShowsNoToken) {
-  const Outcome one = run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", "/bin/false", "hub_token=hf_secret"});
-  EXPECT_EQ(one.code, 2);
-  EXPECT_THAT(one.err, HasSubstr("set HF_TOKEN on every host"));
-  EXPECT_THAT(one.err, Not(HasSubstr("hf_secret")));
+  for (const char* word : {"hub_token=hf_secret", "hf_token=hf_secret", "--hf_token=hf_secret", "--hub-token=hf_secret",
+                           "ms_hub_token=hf_secret", "logging.hf_token=hf_secret"}) {
+    const Outcome one = run_fettle(folder_, {"launch", "--hosts", "a,b", "--shell", "/bin/false", word});
+    EXPECT_EQ(one.code, 2) << word;
+    EXPECT_THAT(one.err, HasSubstr("set HF_TOKEN on every host")) << word;
+    EXPECT_THAT(one.err, Not(HasSubstr("hf_secret")));
+  }
 }
 
 // A fake remote shell. It prints what the host's /bin/sh would run.

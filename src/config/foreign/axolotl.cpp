@@ -138,29 +138,32 @@ class AxolotlReader {
   }
 
   // Translates saves_per_epoch and evals_per_epoch. Once per epoch becomes the strategy `epoch`. Other numbers become
-  // save_steps and eval_steps, which are shares of the run's steps. Also sets Axolotl's default strategies.
+  // save_steps and eval_steps, which are shares of the run's steps. Also sets Axolotl's default strategies. In Axolotl,
+  // steps of 0 count as not given.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
                                                 {"evals_per_epoch", "eval_strategy", "eval_steps"}}) {
       handle(from);
       const double times = number(from, 0);
-      if (times <= 0 || has(steps)) continue;
+      if (gives(steps)) continue;
       handle(steps);  // a recipe may have this key without a value
+      if (times <= 0) continue;
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
       handle(strategy);
       mean(strategy, times == 1 ? "epoch" : "steps");
       if (times != 1 && epochs > 0) mean(steps, fmt::format("{:.9g}", 1 / (times * epochs)));
     }
-    if (evaluates() && number("evals_per_epoch", 0) <= 0 && !has("eval_steps")) usual("eval_strategy", "epoch");
-    if (evaluates() && has("eval_steps")) usual("eval_strategy", "steps");
+    if (evaluates() && number("evals_per_epoch", 0) <= 0 && !gives("eval_steps")) usual("eval_strategy", "epoch");
+    if (evaluates() && gives("eval_steps")) usual("eval_strategy", "steps");
     if (!evaluates()) {
       handle("eval_strategy");
       handle("evaluation_strategy");
       handle("eval_steps");
     }
-    if (number("saves_per_epoch", 0) <= 0 && !has("save_steps")) usual("save_strategy", "epoch");
+    if (number("saves_per_epoch", 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
   }
+  bool gives(const char* steps) const { return has(steps) && number(steps, 1) != 0; }
   bool evaluates() const { return number("val_set_size", 0) > 0 || has("test_datasets"); }
 
   void read_method() {

@@ -37,7 +37,6 @@ const std::vector<Translation>& translations() {
       {"fine_tune_type", "full", {{"finetuning_type", "full"}}},
       {"fine_tune_type", "dora", {{"finetuning_type", "lora"}, {"use_dora", "true"}}},
       {"stage", "orpo", {{"stage", "dpo"}, {"pref_loss", "orpo"}}},
-      {"save_steps", "0", {{"save_strategy", "no"}}},  // Transformers then saves no checkpoint during a run
       {"rl", "dpo", {{"stage", "dpo"}}},
       {"rl", "ipo", {{"stage", "dpo"}, {"pref_loss", "ipo"}}},
       {"rl", "orpo", {{"stage", "dpo"}, {"pref_loss", "orpo"}}},

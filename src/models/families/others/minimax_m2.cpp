@@ -20,7 +20,9 @@ ModelConfig read_minimax_m2(const ConfigReader& r) {
                .down = "block_sparse_moe.experts.{}.w2"};
   c.routing = {.sigmoid = true, .correction = "block_sparse_moe.e_score_correction_bias"};
   r.read_experts(c, r.integer("num_local_experts", 256), 8);
-  c.has_balancing_loss = false;  // the router's correction replaces the balancing loss
+  // Transformers computes this loss from a softmax of the router's logits without the correction. Fettle's would be
+  // another loss: the model chooses its experts with the correction, and its scores are sigmoids.
+  c.has_balancing_loss = false;
   r.refuse_unless("scoring_func", "sigmoid");
   r.refuse_unless("qk_norm_type", "per_layer");
   r.refuse_unless("use_qk_norm", true);
