@@ -254,8 +254,8 @@ class Copy {
   std::map<ValueId, int64_t> written_;  // values of the body that a call writes in place (writable_slices)
   std::map<ValueId, int64_t> views_;    // those of written_ that are written already, and their views
   std::map<int64_t, Tensor> stacked_;   // stacks that became carries, by the number of the loop's result
-  std::map<int64_t, Tensor>
-      operand_stacks_;                // the body's new inputs: whole stacks, by the number of the loop's operand
+  // Whole stacks that became inputs of the body, by the number of the loop's operand.
+  std::map<int64_t, Tensor> operand_stacks_;
   std::map<ValueId, Tensor> copied_;  // the copy of each value
 };
 
