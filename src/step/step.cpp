@@ -123,11 +123,11 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
 }
 
 Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& divisor) {
-  std::vector<Tensor> raw;
+  std::vector<Tensor> means;
   for (size_t i = 0; i < sums.grads.size(); ++i)
-    if (!gradient_on_host(run, run.trained[i])) raw.push_back(sums.grads[i]);
-  const Tensor norm = global_norm(raw);
-  return (sums.host_squares ? sqrt(norm * norm + sums.host_squares) : norm) / divisor;
+    if (!gradient_on_host(run, run.trained[i])) means.push_back(convert(sums.grads[i], DType::kF32) / divisor);
+  const Tensor norm = global_norm(means);
+  return sums.host_squares ? sqrt(norm * norm + sums.host_squares / divisor / divisor) : norm;
 }
 
 // Raw gradients, and the numbers by which the update divides and multiplies them.
