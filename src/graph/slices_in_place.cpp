@@ -61,12 +61,10 @@ std::map<ValueId, int64_t> writable_slices(const Loop& loop) {
   return out;
 }
 
-// Returns true if the stacked results of the loop become carries: a call writes slices of them, or the compiler would
-// fill them with zeros that nothing reads.
-bool carries_stacks(const Loop& loop) {
+// Returns true if the compiler would fill the stacked results of the loop with zeros that nothing reads, in a program
+// that has unwritten memory.
+bool needs_no_zeros(const Loop& loop) {
   const Block& body = *loop.body;
-  if (!loop.axis.empty()) return false;
-  if (!writable_slices(loop).empty()) return true;
   if (loop.limited || static_cast<int64_t>(body.outputs.size()) == loop.carries) return false;
   for (int32_t id = 0; id < body.size(); ++id)
     if (takes_slices(body.node(id))) return true;
@@ -136,8 +134,10 @@ class Copy {
     Loop loop = *node.loop();
     Copy copy(*loop.body);
     copy.slices_ = readable_slices(loop);
-    copy.carries_stacks_ = carries_stacks(loop);
-    if (copy.carries_stacks_) copy.written_ = writable_slices(loop);
+    if (loop.axis.empty()) {
+      copy.written_ = writable_slices(loop);
+      copy.carries_stacks_ = !copy.written_.empty() || needs_no_zeros(loop);
+    }
     copy.loop_ = &node;
     loop.body = copy.whole();
     if (copy.carries_stacks_) {
@@ -248,7 +248,7 @@ class Copy {
 
   const Block& from_;
   std::shared_ptr<Block> to_;
-  bool carries_stacks_ = false;         // see the function carries_stacks
+  bool carries_stacks_ = false;         // the loop's stacked results become carries
   Node* loop_ = nullptr;                // the loop whose body is copied; null for the outermost block
   std::map<ValueId, int64_t> slices_;   // values of the body that a call reads in place (readable_slices)
   std::map<ValueId, int64_t> written_;  // values of the body that a call writes in place (writable_slices)

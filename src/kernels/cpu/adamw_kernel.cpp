@@ -4,8 +4,8 @@
 
 #include "graph/ops.h"
 #include "kernels/cpu/block_ops.h"
+#include "kernels/cpu/each_range.h"
 #include "kernels/cpu/ffi_operands.h"
-#include "kernels/cpu/plugin_threads.h"
 #include "runtime/ffi.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -51,15 +51,11 @@ ffi::Error adamw_call(float beta1, float rest1, float beta2, float rest2, float 
                        .correction2_sqrt = *correction2_sqrt.typed_data(),
                        .kept = 1.0F - rate * decay,
                        .rate = rate / *correction1.typed_data()};
-  constexpr int64_t kElements = 32768;
   const auto adamw = block_ops(DType::kF32).rows.adamw;
-  auto update = [&](int64_t task) {
-    const int64_t at = task * kElements;
-    adamw(step, std::min(kElements, elements - at), gradient.typed_data() + at, weight.typed_data() + at,
-          m.typed_data() + at, v.typed_data() + at, new_weight->typed_data() + at, new_m->typed_data() + at,
-          new_v->typed_data() + at);
-  };
-  plugin_threads(pool)((elements + kElements - 1) / kElements, update);
+  each_range(pool, elements, 1, [&](int64_t at, int64_t count) {
+    adamw(step, count, gradient.typed_data() + at, weight.typed_data() + at, m.typed_data() + at, v.typed_data() + at,
+          new_weight->typed_data() + at, new_m->typed_data() + at, new_v->typed_data() + at);
+  });
   return ffi::Error::Success();
 }
 

@@ -1,11 +1,9 @@
 // The FFI handlers of the kernels in row_kernels.h. Each row is computed by one task, so results do not depend on the
 // number of threads.
-#include <algorithm>
-
 #include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
+#include "kernels/cpu/each_range.h"
 #include "kernels/cpu/ffi_operands.h"
-#include "kernels/cpu/plugin_threads.h"
 #include "kernels/cpu/row_kernels.h"
 #include "kernels/cpu/sliced_operands.h"
 #include "xla/ffi/api/ffi.h"
@@ -17,18 +15,6 @@ namespace ffi = xla::ffi;
 using RowFloats = ffi::Buffer<ffi::F32>;
 using RowInts = ffi::Buffer<ffi::S32>;
 using RowResult = ffi::Result<ffi::AnyBuffer>;
-
-// Calls task(first, count) for ranges of rows with about 32,768 elements.
-template <typename Task>
-void each_range(ffi::ThreadPool& pool, int64_t rows, int64_t width, const Task& task) {
-  constexpr int64_t kElements = 32768;
-  const int64_t step = std::max<int64_t>(1, kElements / std::max<int64_t>(1, width));
-  const int64_t tasks = (rows + step - 1) / step;
-  auto run = [&](int64_t i) { task(i * step, std::min(step, rows - i * step)); };
-  constexpr int64_t kFewest = 4;  // fewer tasks take less time than waking a thread
-  if (tasks >= kFewest) return plugin_threads(pool)(tasks, run);
-  for (int64_t i = 0; i < tasks; ++i) run(i);
-}
 
 bool alike(const ffi::AnyBuffer& x, const ffi::AnyBuffer& y) {
   return x.element_type() == y.element_type() && elements_of(x) == elements_of(y);

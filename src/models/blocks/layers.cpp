@@ -39,8 +39,7 @@ Tensor row_products(const Tensor& left_BTM, const Tensor& right_BTN) {
     const DotDims rows{.lhs_contracting = {0, 1}, .rhs_contracting = {0, 1}};
     return {dot_general(in[0], in[1], rows, DType::kF32)};
   };
-  return composite("linear", {{"turned", true}, {"transposed", true}, {"in_f32", true}}, {left_BTM, right_BTN}, {},
-                   body)[0];
+  return composite("linear", {{"turned", true}}, {left_BTM, right_BTN}, {}, body)[0];
 }
 
 Tensor lora_product(const ShardingRules& rules, const Tensor& x_BTI, const Tensor& weight, const LowRank& low,

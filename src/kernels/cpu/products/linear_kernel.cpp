@@ -114,8 +114,6 @@ Tensors linear_gradient(const LinearSite& site, int64_t rows, const VjpArgs& arg
   return out;
 }
 
-}  // namespace
-
 // Returns whether x is [rows, in, out], and the result the sum over its rows (row_products in models/blocks/layers.h).
 bool is_turned(const CompositeSite& site) {
   return site.attributes.contains("turned");
@@ -138,6 +136,8 @@ std::optional<Kernel> row_products_kernel(const CompositeSite& site) {
                  inputs[0], inputs[1])};
   };
 }
+
+}  // namespace
 
 bool many_rows_pay(const CompositeSite& site) {
   constexpr int64_t kFewest = 64;

@@ -8,7 +8,8 @@ namespace fettle::cpu {
 namespace {
 
 // A transposed operand `a` whose words are f32 is transposed back for a result that is so wide. Rows of `a` as it is
-// lie so far apart that the L1 cache holds too few of them. A larger `a` stays as it is, so that the copy stays small.
+// lie so far apart that the L1 cache holds too few of them. A larger `a` stays as it is, so that the copy takes at most
+// 256 MB.
 constexpr int64_t kWideEnoughToTurn = 128;
 constexpr int64_t kMostToTurn = 64'000'000;  // elements
 constexpr int64_t kTurnedStep = 16;          // words of a row that is transposed back are a multiple of this
