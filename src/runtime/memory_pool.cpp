@@ -11,8 +11,9 @@ namespace {
 
 constexpr size_t kUnit = size_t{64} << 10;  // sizes and offsets of blocks are multiples of kUnit
 constexpr size_t kPage = size_t{2} << 20;   // a huge page
-constexpr size_t kWaits =
-    size_t{32} << 20;  // allocating a block of at least this size may wait until another block is freed
+// Allocating a block of at least this size may wait until another block is freed. The temporaries of a small model's
+// step take 20 to 30 MB.
+constexpr size_t kWaits = size_t{16} << 20;
 
 size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;

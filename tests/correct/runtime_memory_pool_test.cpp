@@ -93,20 +93,22 @@ TEST(MemoryPool, HasNoRoomForWhatItCannotHold) {
 
 // The temporaries of a step are freed just after the next step has requested its own.
 TEST(MemoryPool, WaitsForABlockThatIsAboutToBeFreed) {
-  MemoryPool pool(256 * kMiB);
-  void* const first = pool.allocate(40 * kMiB, 64);
-  std::thread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    pool.release(first);
-  });
-  void* const second = pool.allocate(40 * kMiB, 64);
-  other.join();
-  EXPECT_EQ(second, first);
-  EXPECT_EQ(pool.use().most, 40 * kMiB);
-  void* const third = pool.allocate(40 * kMiB, 64);  // no block is freed while the pool waits
-  EXPECT_NE(third, nullptr);
-  pool.release(second);
-  pool.release(third);
+  for (const size_t size : {40 * kMiB, 20 * kMiB}) {
+    MemoryPool pool(256 * kMiB);
+    void* const first = pool.allocate(size, 64);
+    std::thread other([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      pool.release(first);
+    });
+    void* const second = pool.allocate(size, 64);
+    other.join();
+    EXPECT_EQ(second, first);
+    EXPECT_EQ(pool.use().most, size);
+    void* const third = pool.allocate(size, 64);  // no block is freed while the pool waits
+    EXPECT_NE(third, nullptr);
+    pool.release(second);
+    pool.release(third);
+  }
 }
 
 TEST(MemoryPool, IsSharedByThreads) {
