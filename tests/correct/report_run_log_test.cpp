@@ -140,6 +140,16 @@ TEST_F(RunLogFile, AddsUpTheTimeOfTheProcesses) {
   EXPECT_THAT(seconds, ElementsAre(10, 20, 25, 20 + 86400, 20 + 86400 + 1));
 }
 
+// Found by fuzzing: a time of "NaN" made all later times of the run NaN.
+TEST_F(RunLogFile, ReadsADamagedTimeAsZero) {
+  for (const char* time : {"0:00:10", "0:NaN00:00", "inf:00:00", "nan day, 0:00:01", "0:00:02"})
+    append(std::string("{\"current_steps\": 1, \"elapsed_time\": \"") + time + "\"}\n");
+  update();
+  std::vector<double> seconds;
+  for (const LogRow& row : log.rows()) seconds.push_back(row.seconds);
+  EXPECT_THAT(seconds, ElementsAre(10, 10, 10, 10, 12));
+}
+
 TEST_F(RunLogFile, KeepsAtMostThreeHundredFigures) {
   std::string line = "{\"current_steps\": 1";
   for (int i = 0; i < 400; ++i) line += ", \"figure" + std::to_string(i) + "\": " + std::to_string(i);

@@ -3,7 +3,7 @@
 # environment variable JOBS is the number of targets that run at a time (default: the number of cores). New inputs are
 # kept in FOLDER (default: `fuzz` in the cache), and the next run starts from them. When a target crashes, the script
 # writes the input to FOLDER and fails.
-# Every run uses a new random seed and prints it. To repeat a run, set FETTLE_FUZZ_SEED to that seed and start from the
+# Without FETTLE_FUZZ_SEED, a run draws a new random seed. It prints the seed. To repeat a run, set FETTLE_FUZZ_SEED to that seed and start from the
 # same inputs. The run then tries the same inputs in the same order, but their number depends on the machine's speed.
 # Usage: tests/fuzz/run.sh [SECONDS [FOLDER [SUBJECT ...]]]
 set -euo pipefail

@@ -76,7 +76,7 @@ class LineReader {
   const char *at_, *end_;
 };
 
-// Converts "0:01:23" or "1 day, 0:01:23" to seconds. Returns 0 when a number is missing.
+// Converts "0:01:23" or "1 day, 0:01:23" to seconds. Returns 0 when a number is missing or is not finite.
 double read_duration(std::string_view text) {
   double days = 0;
   if (const size_t day = text.find(" day"); day != std::string_view::npos) {
@@ -92,7 +92,8 @@ double read_duration(std::string_view text) {
     text.remove_prefix(static_cast<size_t>(after - text.data()));
     if (!text.empty()) text.remove_prefix(1);
   }
-  return days * 86400 + all;
+  all += days * 86400;
+  return std::isfinite(all) ? all : 0;  // std::from_chars also reads "NaN" and "inf"
 }
 
 }  // namespace
