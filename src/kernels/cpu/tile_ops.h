@@ -31,8 +31,27 @@ inline constexpr int64_t kTileLines = 16, kTileDepth = 32, kTileWords = 16 * 16;
 // one block to the next along k, and from one line of blocks to the next. With one piece, a word has two neighbours
 // along k, so the operand may also be an array that is not packed.
 struct LeftTiles {
-  const Word* words;
-  int64_t row, block, line;
+  const Word* words = nullptr;
+  int64_t row = 0, block = 0, line = 0;
+};
+
+// A product of packed operands that are `blocks` blocks deep. From one line of blocks of b to the next are b_line words.
+struct TileProduct {
+  int64_t blocks = 0;
+  LeftTiles a = {};
+  const Word* b = nullptr;
+  int64_t b_line = 0;
+};
+
+// Where sums go. Rows of sums lie `sum_row` floats apart. If `rounded` is not null, the sums are rounded to bf16 and
+// written there, and not to `sums`: whole lines of b, but only the first `rows` rows, which lie rounded_row elements
+// apart.
+struct TileResult {
+  float* sums;
+  int64_t sum_row;
+  bool accumulate;  // starts with what is in `sums`, not with 0
+  uint16_t* rounded = nullptr;
+  int64_t rounded_row = 0, rows = 0;
 };
 
 struct TileOps {
@@ -43,11 +62,10 @@ struct TileOps {
   // up blocks are 0.
   void (*pack)(const void* from, DType dtype, int64_t stride, bool along, int64_t lines, int64_t depth, bool left,
                Word* to, int64_t to_line);
-  // Computes c = (accumulate ? c : 0) + a * b, where c has 16 * a_lines rows and 16 * b_lines columns. Both operands
-  // are `blocks` blocks deep. From one line of packed blocks of b to the next are b_line words, and from one row of c
-  // to the next c_row floats.
-  void (*product)(int64_t a_lines, int64_t b_lines, int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line,
-                  float* c, int64_t c_row, bool accumulate);
+  // Computes the sum of two products, of which the second may have no blocks, or adds it to the sums. The sums have
+  // 16 * a_lines rows and 16 * b_lines columns.
+  void (*product)(int64_t a_lines, int64_t b_lines, const TileProduct& first, const TileProduct& second,
+                  const TileResult& result);
 };
 
 }  // namespace fettle::cpu

@@ -151,10 +151,10 @@ void pack_blocks(const void* from, DType, int64_t stride, bool along, int64_t li
 
 struct Blocks {
   template <int kRows, int kColumns>
-  static void multiply(int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line) {
-    for (int64_t i = 0; i < blocks; ++i) {
-      load_a<kRows>(a, a.words + i * a.block);
-      load_b<kColumns>(b + i * kTileWords, b_line);
+  static void multiply(const TileProduct& p) {
+    for (int64_t i = 0; i < p.blocks; ++i) {
+      load_a<kRows>(p.a, p.a.words + i * p.a.block);
+      load_b<kColumns>(p.b + i * kTileWords, p.b_line);
       multiply_tiles<kRows, kColumns>();
     }
   }

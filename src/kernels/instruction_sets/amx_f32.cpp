@@ -74,10 +74,10 @@ void pack_blocks(const void* from, DType dtype, int64_t stride, bool along, int6
 // Computes the six products of pieces for each block.
 struct Blocks {
   template <int kRows, int kColumns>
-  static void multiply(int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line) {
-    for (int64_t i = 0; i < blocks; ++i, b += kBlockWords) {
-      const auto a_piece = [&](int piece) { load_a<kRows>(a, a.words + i * a.block + piece * kTileWords); };
-      const auto b_piece = [&](int piece) { load_b<kColumns>(b + piece * kTileWords, b_line); };
+  static void multiply(const TileProduct& p) {
+    for (int64_t i = 0; i < p.blocks; ++i) {
+      const auto a_piece = [&](int piece) { load_a<kRows>(p.a, p.a.words + i * p.a.block + piece * kTileWords); };
+      const auto b_piece = [&](int piece) { load_b<kColumns>(p.b + i * kBlockWords + piece * kTileWords, p.b_line); };
       a_piece(0);
       b_piece(2);
       multiply_tiles<kRows, kColumns>();

@@ -67,29 +67,66 @@ inline void load_b(const Word* from, int64_t b_line) {
   if constexpr (kColumns == 2) _tile_loadd(7, from + b_line, kTile * 4);
 }
 
-// Computes kRows x kColumns tiles of c, whose rows lie c_row floats apart.
+// Up to 2 x 2 tiles of sums that still have to be rounded and written. Storing tiles takes a while, so the sums are read
+// after the next tiles have been multiplied.
+struct WaitingSums {
+  static constexpr int64_t kWidth = 2 * kTile;
+  alignas(64) float sums[2 * kTile * kWidth];
+  uint16_t* to = nullptr;
+  int64_t to_row = 0, rows = 0, columns = 0;
+
+  void write() {
+    asm volatile("" ::: "memory");  // GCC 12 does not know that storing tiles writes memory
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; c += kTile) store_rounded(to + r * to_row + c, load(sums + r * kWidth + c));
+    rows = 0;
+  }
+};
+
+// Computes kRows x kColumns tiles of the result, from its first row and column on. Writes the sums that wait.
 template <typename Blocks, int kRows, int kColumns>
-void sums_of_blocks(int64_t blocks, const LeftTiles& a, const Word* b, int64_t b_line, float* c, int64_t c_row,
-                    bool accumulate) {
-  load_sums<kRows, kColumns>(c, kTile, kTile * c_row, c_row * 4, accumulate);
-  Blocks::template multiply<kRows, kColumns>(blocks, a, b, b_line);
-  store_sums<kRows, kColumns>(c, kTile, kTile * c_row, c_row * 4);
+void sums_of_blocks(const TileProduct& first, const TileProduct& second, const TileResult& c, WaitingSums& waiting) {
+  const int64_t below = kTile * c.sum_row, stride = c.sum_row * 4;
+  load_sums<kRows, kColumns>(c.sums, kTile, below, stride, c.accumulate);
+  Blocks::template multiply<kRows, kColumns>(first);
+  Blocks::template multiply<kRows, kColumns>(second);
+  if (c.rounded == nullptr) return store_sums<kRows, kColumns>(c.sums, kTile, below, stride);
+  waiting.write();
+  store_sums<kRows, kColumns>(waiting.sums, kTile, kTile * WaitingSums::kWidth, WaitingSums::kWidth * 4);
+  waiting.to = c.rounded;
+  waiting.to_row = c.rounded_row;
+  waiting.rows = c.rows < kRows * kTile ? c.rows : kRows * kTile;
+  waiting.columns = kColumns * kTile;
+}
+
+// The product from this line of a and of b on.
+inline TileProduct product_from(const TileProduct& p, int64_t row, int64_t column) {
+  return {p.blocks, {p.a.words + row * p.a.line, p.a.row, p.a.block, p.a.line}, p.b + column * p.b_line, p.b_line};
+}
+
+inline TileResult result_from(const TileResult& c, int64_t row, int64_t column) {
+  TileResult out = c;
+  out.sums += kTile * (row * c.sum_row + column);
+  if (c.rounded != nullptr) out.rounded += kTile * (row * c.rounded_row + column);
+  out.rows -= kTile * row;
+  return out;
 }
 
 // Computes TileOps::product, two lines of a by two lines of b at a time. The two lines of b stay in the L1 cache.
 // Blocks::multiply adds the products of several blocks along k to the sums.
 template <typename Blocks>
-void product_of_blocks(int64_t a_lines, int64_t b_lines, int64_t blocks, const LeftTiles& a, const Word* b,
-                       int64_t b_line, float* c, int64_t c_row, bool accumulate) {
+void product_of_blocks(int64_t a_lines, int64_t b_lines, const TileProduct& first, const TileProduct& second,
+                       const TileResult& result) {
+  WaitingSums waiting;
   _tile_loadconfig(&kConfig);
-  for (int64_t column = 0; column < b_lines; column += 2, b += 2 * b_line)
+  for (int64_t column = 0; column < b_lines; column += 2)
     for (int64_t row = 0; row < a_lines; row += 2) {
       const bool two_rows = row + 1 < a_lines, two_columns = column + 1 < b_lines;
       const auto run = two_rows ? (two_columns ? sums_of_blocks<Blocks, 2, 2> : sums_of_blocks<Blocks, 2, 1>)
                                 : (two_columns ? sums_of_blocks<Blocks, 1, 2> : sums_of_blocks<Blocks, 1, 1>);
-      run(blocks, {a.words + row * a.line, a.row, a.block, a.line}, b, b_line, c + kTile * (row * c_row + column),
-          c_row, accumulate);
+      run(product_from(first, row, column), product_from(second, row, column), result_from(result, row, column), waiting);
     }
+  waiting.write();
   _tile_release();
 }
 

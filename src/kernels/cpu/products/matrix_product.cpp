@@ -90,11 +90,26 @@ void multiply_panel(const Product<TileOperands>& all, const Panel& panel, bool a
   const MatrixProduct& p = all.p;
   Word* const slice = thread_words(TileOperands::kSliceWords + Panels::kRows * kRow);
   float* const sums = &slice[TileOperands::kSliceWords].f32;
-  all.operands[0].multiply(panel, slice, sums, kRow, false);
-  if (last && p.k2 > 0) {
-    all.tasks.wait(all.seconds);
-    all.operands[1].multiply(panel, slice, sums, kRow, true);
+  const TileResult in_scratch{.sums = sums, .sum_row = kRow, .accumulate = false};
+  TileResult result = in_scratch;
+  if (!add && last && p.result == DType::kBF16 && p.scale == 1 && panel.columns == panel.width()) {
+    result.rounded = static_cast<uint16_t*>(all.c) + panel.row * p.n + panel.column;
+    result.rounded_row = p.n;
+    result.rows = panel.rows;
   }
+  const TileOperands* const second = last && p.k2 > 0 ? &all.operands[1] : nullptr;
+  if (second == nullptr) {
+    all.operands[0].multiply(panel, slice, result);
+  } else if (second->is_short()) {
+    all.tasks.wait(all.seconds);
+    all.operands[0].multiply(panel, slice, result, second);
+  } else {
+    all.operands[0].multiply(panel, slice, in_scratch);
+    all.tasks.wait(all.seconds);
+    result.accumulate = true;
+    second->multiply(panel, slice, result);
+  }
+  if (result.rounded != nullptr) return;
   if (!add) return store_sums(p, all.ops, panel, sums, kRow, all.c);
   for (int64_t r = 0; r < panel.rows; ++r)
     all.ops.add(sums + r * kRow, panel.columns, static_cast<float*>(all.c) + (panel.row + r) * p.n + panel.column);

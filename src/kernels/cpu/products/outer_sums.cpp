@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention/attention_blocks.h"
 #include "kernels/cpu/block_ops.h"
 #include "kernels/cpu/products/panels.h"
+#include "kernels/cpu/tile_ops.h"
 
 namespace fettle::cpu {
 namespace {
@@ -15,6 +16,9 @@ constexpr int64_t kFewestOfWide = 64;    // columns of the wide operand
 constexpr int64_t kColumns = 128;        // columns of a task
 constexpr int64_t kRows = 256;           // rows at once; their elements of a task's columns fit into the L2 cache
 constexpr int64_t kRowsOfPacking = 512;  // rows of a task that packs
+constexpr int64_t kTilesAtOnce = 16;     // blocks of rows at once, if the sums are computed by tiles
+
+static_assert(kFew == kTileLines && kColumns % kTileLines == 0 && kRowsOfPacking % kTileDepth == 0);
 
 // The operands by their width. Both have k rows.
 struct OuterSum {
@@ -44,13 +48,49 @@ void turn(const OuterSum& s, int64_t k, int64_t first, int64_t end, float* weigh
   });
 }
 
-// Computes the sums of `width` columns of `wide` from `column` on, and stores them.
-void multiply_columns(const MatrixProduct& p, const OuterSum& s, const BlockOps& ops, const float* weights,
+// Returns the table's functions on tiles if they can compute the sums.
+const TileOps* tiles_for(const OuterSum& s, const BlockOps& ops) {
+  const bool narrow = s.narrow.dtype == DType::kBF16 && s.wide.dtype == DType::kBF16;
+  return narrow && ops.tiles != nullptr && ops.tiles->pieces == 1 ? ops.tiles : nullptr;
+}
+
+// Packs rows [first, end) of an operand with `columns` columns as tiles, `width` columns from `column` on. From one
+// line of blocks to the next are `line` words.
+void pack_tiles(const TileOps& tiles, const ProductOperand& operand, int64_t columns, int64_t column, int64_t width,
+                int64_t first, int64_t end, bool left, Word* to, int64_t line) {
+  for (int64_t row = first; row < end; row += kTileDepth, to += kTileWords)
+    tiles.pack(at(operand.data, operand.dtype, row * columns + column), operand.dtype, columns, false, width,
+               std::min(kTileDepth, end - row), left, to, line);
+}
+
+// Computes the sums of `width` columns of `wide` from `column` on. Rows of sums lie kColumns floats apart.
+void sum_by_tiles(const TileOps& tiles, const OuterSum& s, int64_t k, const Word* narrow, int64_t column, int64_t width,
+                  float* sums) {
+  constexpr int64_t kLine = kTilesAtOnce * kTileWords;
+  Word* const slice = thread_words(kLine * (kColumns / kTileLines));
+  for (int64_t first = 0; first < k; first += kTilesAtOnce * kTileDepth) {
+    const int64_t end = std::min(k, first + kTilesAtOnce * kTileDepth);
+    pack_tiles(tiles, s.wide, s.columns, column, width, first, end, false, slice, kLine);
+    tiles.product(1, quotient_up(width, kTileLines),
+                  {.blocks = quotient_up(end - first, kTileDepth),
+                   .a = {.words = narrow + first / kTileDepth * kTileWords, .row = kTileDepth / 2, .block = kTileWords},
+                   .b = slice,
+                   .b_line = kLine},
+                  {}, {.sums = sums, .sum_row = kColumns, .accumulate = first > 0});
+  }
+}
+
+// Computes and stores the sums of `width` columns of `wide` from `column` on. `narrow` is that operand, packed.
+void multiply_columns(const MatrixProduct& p, const OuterSum& s, const BlockOps& ops, const Word* narrow,
                       int64_t column, int64_t width, void* c) {
-  float sums[kFew * kColumns], across[kFew * kColumns], scales[kFew];
-  for (int64_t first = 0; first < p.k; first += kRows)
-    ops.weighted_rows(weights + first, p.k, s.count, at(s.wide.data, s.wide.dtype, first * s.columns + column),
-                      s.wide.dtype, s.columns, std::min(kRows, p.k - first), width, sums, kColumns, first > 0);
+  alignas(64) float sums[kFew * kColumns];
+  float across[kFew * kColumns], scales[kFew];
+  if (const TileOps* const tiles = tiles_for(s, ops))
+    sum_by_tiles(*tiles, s, p.k, narrow, column, width, sums);
+  else
+    for (int64_t first = 0; first < p.k; first += kRows)
+      ops.weighted_rows(&narrow->f32 + first, p.k, s.count, at(s.wide.data, s.wide.dtype, first * s.columns + column),
+                        s.wide.dtype, s.columns, std::min(kRows, p.k - first), width, sums, kColumns, first > 0);
   std::fill_n(scales, kFew, p.scale);
   if (!s.wide_is_left)
     return ops.store_rows(sums, kColumns, scales, s.count, width, p.result, p.n, at(c, p.result, column));
@@ -67,19 +107,21 @@ bool is_outer_sum(const MatrixProduct& p) {
 }
 
 int64_t outer_sum_words(const MatrixProduct& p) {
-  return quotient_up(outer_sum(p).count * p.k, 16) * 16;
+  return std::max(quotient_up(outer_sum(p).count * p.k, 16) * 16, quotient_up(p.k, kTileDepth) * kTileWords);
 }
 
 TaskRow::Group add_outer_sum(const MatrixProduct& p, const BlockOps& ops, void* c, void* workspace, TaskRow& tasks,
                              TaskRow::Group after) {
   const OuterSum s = outer_sum(p);
-  auto* const weights = static_cast<float*>(workspace);
-  auto pack = [s, weights, k = p.k](int64_t task) {
-    turn(s, k, task * kRowsOfPacking, std::min(k, (task + 1) * kRowsOfPacking), weights);
+  auto* const narrow = static_cast<Word*>(workspace);
+  auto pack = [s, narrow, k = p.k, tiles = tiles_for(s, ops)](int64_t task) {
+    const int64_t first = task * kRowsOfPacking, end = std::min(k, first + kRowsOfPacking);
+    if (tiles == nullptr) return turn(s, k, first, end, &narrow->f32);
+    pack_tiles(*tiles, s.narrow, s.count, 0, s.count, first, end, true, narrow + first / kTileDepth * kTileWords, 0);
   };
-  auto sum = [p, s, &ops, weights, c](int64_t task) {
+  auto sum = [p, s, &ops, narrow, c](int64_t task) {
     const int64_t column = task * kColumns;
-    multiply_columns(p, s, ops, weights, column, std::min(kColumns, s.columns - column), c);
+    multiply_columns(p, s, ops, narrow, column, std::min(kColumns, s.columns - column), c);
   };
   return tasks.add(quotient_up(s.columns, kColumns), sum, tasks.add(quotient_up(p.k, kRowsOfPacking), pack, after));
 }

@@ -98,13 +98,27 @@ LeftTiles TileOperands::left_tiles(int64_t row, int64_t block) const {
   return {packed_a_ + row / kTileLines * line + block * block_words_, kTileDepth / 2, block_words_, line};
 }
 
-void TileOperands::multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const {
+TileProduct TileOperands::pack_slice(const Panel& panel, int64_t first, int64_t depth, Word* to) const {
+  const int64_t line = depth * block_words_;
+  pack(b_, false, panel.column, panel.columns, first, depth, to, line);
+  return {.blocks = depth, .a = left_tiles(panel.row, first), .b = to, .b_line = line};
+}
+
+void TileOperands::multiply(const Panel& panel, Word* slice, const TileResult& result,
+                            const TileOperands* second) const {
   const int64_t slice_depth = kTiles / ops_->pieces;
+  Word* const second_slice = slice + kTiles * kTileWords * (kPanel / kTileLines);
   for (int64_t from = 0; from < blocks_; from += slice_depth) {
-    const int64_t depth = std::min(slice_depth, blocks_ - from), line = depth * block_words_;
-    pack(b_, false, panel.column, panel.columns, from, depth, slice, line);
-    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, depth, left_tiles(panel.row, from),
-                  slice, line, sums, sum_row, accumulate || from > 0);
+    const int64_t depth = std::min(slice_depth, blocks_ - from);
+    const bool last = from + depth == blocks_;
+    const TileProduct first = pack_slice(panel, from, depth, slice);
+    TileResult part = result;
+    part.accumulate = result.accumulate || from > 0;
+    if (!last) part.rounded = nullptr;
+    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, first,
+                  last && second != nullptr ? second->pack_slice(panel, 0, second->blocks_, second_slice)
+                                            : TileProduct{},
+                  part);
   }
 }
 

@@ -18,7 +18,8 @@ class TileOperands {
   // panel.
   static constexpr int64_t kPanel = 256;
   static constexpr int64_t kTiles = 18;  // tiles of a line of a slice; two lines fit into the L1 cache
-  static constexpr int64_t kSliceWords = kTiles * kTileWords * (kPanel / kTileLines);
+  static constexpr int64_t kShort = 3;   // tiles of a line that a slice may have in addition
+  static constexpr int64_t kSliceWords = (kTiles + kShort) * kTileWords * (kPanel / kTileLines);
 
   // `pieces` is TileOps::pieces.
   static int64_t passes(const MatrixProduct& product, int64_t pieces);
@@ -30,10 +31,16 @@ class TileOperands {
   int64_t row_step() const { return 2 * kTileLines; }
   int64_t pack_tasks() const;
   void pack_a(int64_t task) const;
-  // Like WordOperands::multiply, but also the panel's rows are filled up to a multiple of kTileLines.
-  void multiply(const Panel& panel, Word* slice, float* sums, int64_t sum_row, bool accumulate) const;
+  // Returns true if multiply() of other operands can add the product of these ones.
+  bool is_short() const { return blocks_ * ops_->pieces <= kShort; }
+  // Computes the sums of a panel whose columns are filled up to a multiple of 16, and its rows to a multiple of
+  // kTileLines. `slice` is memory for kSliceWords words. If `second` is not null, its product is added before the sums
+  // are written; it must be short.
+  void multiply(const Panel& panel, Word* slice, const TileResult& result, const TileOperands* second = nullptr) const;
 
  private:
+  // Packs `depth` blocks along k of the panel's columns of b as a slice.
+  TileProduct pack_slice(const Panel& panel, int64_t first, int64_t depth, Word* to) const;
   LeftTiles left_tiles(int64_t row, int64_t block) const;
   void pack(const ProductOperand& operand, bool left, int64_t line, int64_t lines, int64_t first, int64_t count,
             Word* to, int64_t line_words) const;
