@@ -163,7 +163,7 @@ template <int64_t kM, int64_t kN, int64_t kK>
 void check_second_product(float scale = 0.75F) {
   uint32_t seed = 100;
   for (const DType dtype : {DType::kF32, DType::kBF16})
-    for (const int64_t k2 : {1, 5, 8, 40, 64})
+    for (const int64_t k2 : {1, 5, 8, 40, 64, 130})
       for (const bool turned : {false, true})
         for (const BlockOps* ops : usable_block_ops(dtype)) {
           SCOPED_TRACE(testing::Message() << ops->name << ' ' << k2 << ' ' << turned << ' ' << stablehlo_name(dtype));
@@ -197,6 +197,7 @@ TEST(CpuProduct, AddsASecondProductAndScales) {
   check_second_product<80, 83, 96>();
   // Without a scale, the last product may round the sums of whole panels itself.
   check_second_product<67, 128, 600>(1);
+  check_second_product<80, 112, 96>(1);
 }
 
 // Compares some elements of a b + a2 b2 with their definition. The result is f32.
