@@ -35,7 +35,8 @@ struct LeftTiles {
   int64_t row = 0, block = 0, line = 0;
 };
 
-// A product of packed operands that are `blocks` blocks deep. From one line of blocks of b to the next are b_line words.
+// A product of packed operands that are `blocks` blocks deep. From one line of blocks of b to the next are b_line
+// words.
 struct TileProduct {
   int64_t blocks = 0;
   LeftTiles a = {};

@@ -67,8 +67,8 @@ inline void load_b(const Word* from, int64_t b_line) {
   if constexpr (kColumns == 2) _tile_loadd(7, from + b_line, kTile * 4);
 }
 
-// Up to 2 x 2 tiles of sums that still have to be rounded and written. Storing tiles takes a while, so the sums are read
-// after the next tiles have been multiplied.
+// Up to 2 x 2 tiles of sums that still have to be rounded and written. Storing tiles takes a while, so the sums are
+// read after the next tiles have been multiplied.
 struct WaitingSums {
   static constexpr int64_t kWidth = 2 * kTile;
   alignas(64) float sums[2 * kTile * kWidth];
@@ -124,7 +124,8 @@ void product_of_blocks(int64_t a_lines, int64_t b_lines, const TileProduct& firs
       const bool two_rows = row + 1 < a_lines, two_columns = column + 1 < b_lines;
       const auto run = two_rows ? (two_columns ? sums_of_blocks<Blocks, 2, 2> : sums_of_blocks<Blocks, 2, 1>)
                                 : (two_columns ? sums_of_blocks<Blocks, 1, 2> : sums_of_blocks<Blocks, 1, 1>);
-      run(product_from(first, row, column), product_from(second, row, column), result_from(result, row, column), waiting);
+      run(product_from(first, row, column), product_from(second, row, column), result_from(result, row, column),
+          waiting);
     }
   waiting.write();
   _tile_release();

@@ -6,8 +6,9 @@
 // generated, nothing is packed: each stored row of the weight is multiplied by all rows. The gradients of LoRA's
 // weights pack only the operand with few columns (outer_sums.h). If rows of `a` are so long that `a` does not fit into
 // the caches, all panels are computed for a range of k, then for the next range. With AMX, large products are computed
-// with tiles; f32 is split into pieces of bf16 (kernels/cpu/tile_ops.h). Elements are rounded at most once, when c is
-// stored. Each element is summed in a fixed order, which does not depend on the number of threads.
+// with tiles; f32 is split into pieces of bf16 (kernels/cpu/tile_ops.h). A short second product is then added before
+// the sums leave the registers. Elements are rounded at most once, when c is stored. Each element is summed in a fixed
+// order, which does not depend on the number of threads.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Defines products that are sums of outer products of rows: c = scale * a^T * b, where `a` and `b` are stored row by
-// row and one of them has only few columns. The gradients of LoRA's weights are such products. Nothing is packed but
-// the operand with few columns: each stored row of the other one is read where it is.
+// row and one of them has only few columns. The gradients of LoRA's weights are such products. The operand with few
+// columns is packed. Each stored row of the other one is read where it is; with AMX, it is packed as tiles, too.
 #pragma once
 
 #include "kernels/cpu/products/matrix_product.h"

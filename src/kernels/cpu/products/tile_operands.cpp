@@ -115,10 +115,9 @@ void TileOperands::multiply(const Panel& panel, Word* slice, const TileResult& r
     TileResult part = result;
     part.accumulate = result.accumulate || from > 0;
     if (!last) part.rounded = nullptr;
-    ops_->product(quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, first,
-                  last && second != nullptr ? second->pack_slice(panel, 0, second->blocks_, second_slice)
-                                            : TileProduct{},
-                  part);
+    ops_->product(
+        quotient_up(panel.rows, kTileLines), panel.width() / kTileLines, first,
+        last && second != nullptr ? second->pack_slice(panel, 0, second->blocks_, second_slice) : TileProduct{}, part);
   }
 }
 
