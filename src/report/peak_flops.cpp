@@ -5,24 +5,28 @@
 #include <vector>
 
 #include "base/seconds_since.h"
-#include "graph/ops.h"
+#include "models/blocks/layers.h"
 #include "programs/layouts.h"
 #include "runtime/vendors/targets.h"
 
 namespace fettle {
 namespace {
 
-// Returns the seconds of the fastest of four n x n x n products on one device.
-double measure_product(const Devices& devices, int64_t n, DType dtype) {
-  Program program;
+// Returns the seconds of the fastest of four n x n x n products on one device, by one of the kernels if `kernels` has
+// one for products.
+double measure_product(const Devices& devices, const KernelSet& kernels, int64_t n, DType dtype) {
+  Program program({}, choose_among(kernels));
   BuildScope scope(program.block());
-  const Shape shape{dtype, {n, n}};
-  const Tensor x = program.input("x", shape), y = program.input("y", shape);
-  program.output("z", dot_general(x, y, {.lhs_contracting = {1}, .rhs_contracting = {0}}));
+  const Shape rows{dtype, {1, n, n}}, weight{dtype, {n, n}};
+  const Tensor x = program.input("x", rows), y = program.input("y", weight);
+  program.output("z", product(nullptr, x, y));
   const Executable executable = devices.client().compile(program.text(), signature_of(program));
-  const HostArray values = HostArray::from<float>({DType::kF32, shape.dims}, std::vector<float>(n * n, 0.5f)).to(dtype);
-  DeviceBuffer a = DeviceBuffer::upload(devices.client(), values, Layout::replicated(shape.dims, 1));
-  DeviceBuffer b = DeviceBuffer::upload(devices.client(), values, Layout::replicated(shape.dims, 1));
+  const auto upload = [&](const Shape& shape) {
+    const std::vector<float> values(static_cast<size_t>(n * n), 0.5F);
+    return DeviceBuffer::upload(devices.client(), HostArray::from<float>({DType::kF32, shape.dims}, values).to(dtype),
+                                Layout::replicated(shape.dims, 1));
+  };
+  DeviceBuffer a = upload(rows), b = upload(weight);
   double best = INFINITY;
   for (int i = 0; i < 4; ++i) {
     const Clock::time_point start = Clock::now();
@@ -57,13 +61,17 @@ double best_product_flops(const std::function<double(int64_t n, DType dtype)>& s
   return best;
 }
 
-double peak_flops(const Devices& devices, DType compute) {
+double peak_flops(const Devices& devices, const KernelSet& kernels, DType compute) {
   if (!devices.on_host())
     return static_cast<double>(devices.count()) * data_sheet_flops(devices.client().devices()[0].kind, compute);
   // With several processes, nothing is measured. A measured time decides which product runs next, and the times differ
   // between processes. So the processes would run different products.
   if (devices.local_count() < devices.count()) return 0;
-  return best_product_flops([&](int64_t n, DType dtype) { return measure_product(devices, n, dtype); }, compute);
+  const auto seconds_of = [&](int64_t n, DType dtype) {
+    const double plain = measure_product(devices, {}, n, dtype);
+    return kernels.empty() ? plain : std::min(plain, measure_product(devices, kernels, n, dtype));
+  };
+  return best_product_flops(seconds_of, compute);
 }
 
 }  // namespace fettle

@@ -95,7 +95,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   Recorder recorder(run, length,
                     {.total_steps = length.total_steps,
                      .logging_steps = length.logging_steps,
-                     .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.compute) : 0,
+                     .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.target.kernels, run.compute) : 0,
                      .memory_bytes = memory.peak,
                      .memory_limit = memory.share.limit},
                     std::move(prepared.record), processes.first());

@@ -192,6 +192,24 @@ TEST_F(HubFolder, AnEntryMayListFiles) {
   EXPECT_THROW(find_source(R"({"file_name": ["a.jsonl", "none.jsonl"]})", at), UserError);
 }
 
+// Recipes of Axolotl and TRL name files of the current folder. dataset_info.json names files of its own folder.
+TEST_F(HubFolder, AnEntryLooksFirstInItsOwnFolder) {
+  const fs::path here = fs::current_path();
+  files({"rows.jsonl", "data/rows.jsonl"});
+  folder.write("data/dataset_info.json", R"({"mine": {"file_name": "rows.jsonl"}})");
+  fs::current_path(folder.path());
+  const auto text = find_source(R"({"file_name": "rows.jsonl"})", "data").files,
+             plain = find_source("rows.jsonl", "data").files;
+  const auto mine = find_source("mine", "data").files;
+  fs::remove("rows.jsonl");
+  const auto other = find_source(R"({"file_name": "rows.jsonl"})", "data").files;
+  fs::current_path(here);
+  EXPECT_EQ(text, std::vector<fs::path>{"rows.jsonl"});
+  EXPECT_EQ(plain, text);
+  EXPECT_EQ(mine, std::vector<fs::path>{"data/rows.jsonl"});
+  EXPECT_EQ(other, mine);
+}
+
 // Tables such as that of eval name their rows so.
 TEST(SetTitle, NamesThePartOfADataSet) {
   EXPECT_EQ(set_title("rows.jsonl"), "rows.jsonl");

@@ -1,4 +1,5 @@
 // Tests the speeds that progress lines compare with: data sheets, and products that are measured.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -63,10 +64,15 @@ TEST(PeakFlops, TheCpuIsMeasured) {
   Recipe recipe;
   recipe.plugin = "cpu";
   const Devices devices(device_request(recipe));
+  const KernelSet kernels = select_kernels("cpu", {"cpu_linear"});
+  ASSERT_THAT(kernels, testing::SizeIs(1));
+  register_handlers(kernels, devices.client().plugin());
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    const double flops = peak_flops(devices, dtype);
-    EXPECT_GT(flops, 1e7);
-    EXPECT_LT(flops, 1e16);
+    for (const KernelSet& used : {KernelSet{}, kernels}) {
+      const double flops = peak_flops(devices, used, dtype);
+      EXPECT_GT(flops, 1e7);
+      EXPECT_LT(flops, 1e16);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "data/read/dataset_info.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -135,16 +136,18 @@ PromptFormat prompt_format(const std::string& where, const ordered_json& value) 
   return out;
 }
 
+// The folders in which relative paths are looked for, the first one first.
+using Folders = std::array<fs::path, 2>;
+
 // Returns where the entry's rows are on this machine; nullopt when they are only on a hub.
-std::optional<fs::path> location(const std::string& where, const ordered_json& entry, const fs::path& dataset_dir) {
+std::optional<fs::path> location(const std::string& where, const ordered_json& entry, const Folders& folders) {
   bool named = false;
   for (const char* key : {"file_name", "cloud_file_name", "hf_hub_url", "ms_hub_url", "om_hub_url", "script_url"}) {
     const std::string text = text_of(where, entry, key);
     if (text.empty()) continue;
     named = true;
-    fs::path path = text;
-    if (path.is_relative() && (names_something(dataset_dir / path) || !names_something(path)))
-      path = dataset_dir / path;
+    const bool second = !names_something(folders[0] / text) && names_something(folders[1] / text);
+    fs::path path = folders[second ? 1 : 0] / text;  // `text` alone if it is absolute
     if (const std::string folder = text_of(where, entry, "folder"); !folder.empty()) path /= folder;
     if (std::string_view(key) == "file_name" || names_something(path)) return path;
   }
@@ -154,14 +157,14 @@ std::optional<fs::path> location(const std::string& where, const ordered_json& e
 
 // Returns the entry's files on this machine; nullopt when they are only on a hub.
 std::optional<std::vector<fs::path>> local_files(const std::string& where, const ordered_json& entry,
-                                                 const HubPart& part, const fs::path& dataset_dir) {
+                                                 const HubPart& part, const Folders& folders) {
   std::vector<std::string> names = texts_of(where, entry, "file_name");
   if (names.empty()) names.emplace_back();  // the entry names a hub
   std::vector<fs::path> files;
   for (const std::string& name : names) {
     ordered_json one = entry;
     one["file_name"] = name;
-    const std::optional<fs::path> path = location(where, one, dataset_dir);
+    const std::optional<fs::path> path = location(where, one, folders);
     if (!path) return std::nullopt;
     try {
       const auto take = [&](const fs::path& from, const std::string& subset) {
@@ -212,7 +215,7 @@ std::string cut_slice(const std::string& where, const std::string& split, DataSo
   return split.substr(0, open);
 }
 
-DataSource from_entry(const std::string& name, const ordered_json& entry, const fs::path& info, const fs::path& dir,
+DataSource from_entry(const std::string& name, const ordered_json& entry, const fs::path& info, const Folders& folders,
                       const std::optional<HubSettings>& hub) {
   const std::string where = fmt::format("{}: {}", info.string(), name);
   if (!entry.is_object()) throw UserError("{}: found {}, wanted an object", where, entry.type_name());
@@ -262,7 +265,7 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   const std::string split = cut_slice(where, text_of(where, entry, "split"), source);
   const HubPart part{text_of(where, entry, "subset"), split, text_of(where, entry, "folder"),
                      texts_of(where, entry, "file")};
-  const auto local = local_files(where, entry, part, dir);
+  const auto local = local_files(where, entry, part, folders);
   source.files = local ? *local : fetch_entry(where, entry, part, hub);
   return source;
 }
@@ -336,7 +339,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
   if (name.starts_with("{")) {
     const ordered_json entry = parse_json_or_discard<ordered_json>(name);
     if (entry.is_discarded()) throw UserError("dataset: {} is not valid JSON", name);
-    return from_entry(set_title(name), entry, "dataset", dataset_dir, hub);
+    return from_entry(set_title(name), entry, "dataset", {fs::path(), dataset_dir}, hub);
   }
   constexpr std::string_view kRemote = "REMOTE:";
   if (const std::string dir = dataset_dir.string(); dir.starts_with(kRemote))
@@ -353,7 +356,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
       throw UserError("{}: is not valid JSON: {}; correct the file", info.string(), error.what());
     }
     if (!all.is_object()) throw UserError("{}: wanted an object of data sets", info.string());
-    if (all.contains(name)) return from_entry(name, all[name], info, dataset_dir, hub);
+    if (all.contains(name)) return from_entry(name, all[name], info, {dataset_dir, fs::path()}, hub);
     for (const auto& item : all.items()) names.push_back(item.key());
   }
   for (const fs::path& path : {fs::path(name), dataset_dir / name}) {
