@@ -60,6 +60,10 @@ TEST_F(RecipeShape, TrlBalancesExpertsByDefault) {
   EXPECT_EQ(read(kAxolotlRun + "rl: kto\n").moe_aux_loss_default, 0.001);
   EXPECT_FALSE(read(kAxolotlRun + "rl: simpo\n").moe_aux_loss_default);
   EXPECT_FALSE(read(kAxolotlRun).moe_aux_loss_default);
+  const std::string weighted = kAxolotlRun + "model_config: {router_aux_loss_coef: 0.02}\n";
+  EXPECT_EQ(read(weighted).moe_aux_loss_coef, 0.02);
+  EXPECT_FALSE(read(weighted + "rl: dpo\n").moe_aux_loss_coef);
+  EXPECT_NE(said_.find("model_config.router_aux_loss_coef has no effect here"), std::string::npos) << said_;
   EXPECT_FALSE(read("model_name_or_path: m\ndataset: r\n").moe_aux_loss_default);
 }
 

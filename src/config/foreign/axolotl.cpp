@@ -199,9 +199,12 @@ class AxolotlReader {
     if (has("eval_sequence_len") && text("eval_sequence_len") == text("sequence_len")) handle("eval_sequence_len");
     if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
     out_.without_dropout.insert("rm");
-    // TRL's trainers for these losses have their own router_aux_loss_coef.
-    if (const std::string rl = text("rl"); rl == "dpo" || rl == "ipo" || rl == "kto")
-      usual("moe_aux_loss_default", "0.001");
+    if (has_balance()) usual("moe_aux_loss_default", "0.001");
+  }
+  // Returns whether TRL's trainer for `rl` has its own router_aux_loss_coef, which Axolotl cannot set.
+  bool has_balance() const {
+    const std::string rl = text("rl");
+    return rl == "dpo" || rl == "ipo" || rl == "kto";
   }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
@@ -331,7 +334,13 @@ class AxolotlReader {
         if ((key != "output_router_logits" && key != "router_aux_loss_coef") || !pair.second.IsScalar())
           throw UserError("{}: model_config.{} is not available; set the field in the model folder's config.json",
                           where(pair.first), key);
-        mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
+        if (key == "router_aux_loss_coef" && has_balance())
+          warn(
+              "{}: model_config.{} has no effect here: with rl: {}, TRL's own weight of this loss counts, 0.001; "
+              "moe_aux_loss_coef sets another",
+              where(pair.first), key, text("rl"));
+        else
+          mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
       }
     }
     // Accepts `dequantize: true` for MXFP4: Fettle decodes MXFP4 weights when it trains them or computes with them.
