@@ -316,6 +316,7 @@ TEST_F(RecipeShape, AxolotlsDtypesThatAreOffLeaveBf16On) {
 TEST_F(RecipeShape, AxolotlKeepsFourCheckpoints) {
   EXPECT_EQ(read(kAxolotlRun).save_total_limit, 4);
   EXPECT_EQ(read(kAxolotlRun + "save_total_limit: 2\n").save_total_limit, 2);
+  EXPECT_EQ(read(kAxolotlRun + "save_total_limit: 0\n").save_total_limit, 4);
 }
 
 TEST_F(RecipeShape, AxolotlsRarerKeysAreTranslatedOrExplained) {
@@ -502,6 +503,22 @@ TEST_F(RecipeShape, NoCheckpointEveryZeroSteps) {
   const Recipe twice = read(kAxolotlRun + "save_steps: 0\nsaves_per_epoch: 2\n");
   EXPECT_EQ(twice.save_strategy, "steps");
   EXPECT_EQ(twice.save_steps, 0.5);
+}
+
+// Keys on the command line decide how often a recipe of Axolotl evaluates, as if they were in the file.
+TEST_F(RecipeShape, AxolotlsEvaluationsFollowTheCommandLine) {
+  const std::string split = kAxolotlRun + "val_set_size: 0.05\n";
+  EXPECT_EQ(read(split).eval_strategy, "epoch");
+  for (const char* given : {"", "evals_per_epoch: 1\n", "evals_per_epoch: 4\n", "eval_steps: 0\n"}) {
+    const Recipe often = read(split + given, {"eval_steps=50"});
+    EXPECT_EQ(often.eval_strategy, "steps") << given;
+    EXPECT_EQ(often.eval_steps, 50) << given;
+  }
+  EXPECT_EQ(read(split, {"eval_steps=50", "eval_strategy=epoch"}).eval_strategy, "epoch");
+  EXPECT_EQ(read(split + "eval_steps: 50\n", {"eval_steps=null"}).eval_strategy, "epoch");
+  EXPECT_EQ(read(kAxolotlRun + "eval_steps: 50\n", {"val_set_size=0.05"}).eval_strategy, "steps");
+  EXPECT_EQ(read(kAxolotlRun, {"eval_dataset=v.jsonl"}).eval_strategy, "epoch");
+  EXPECT_EQ(read(split + "evals_per_epoch: 4\n", {"val_set_size=0"}).eval_strategy, "no");
 }
 
 // The keys of Unsloth's lora_text.yaml.
