@@ -38,7 +38,7 @@ Dialect read_v1(const YAML::Node& root, const YAML::Node& all) {
   usual("bf16", "true");
   usual("logging_steps", "1");
   if (!root["optim_config"].IsDefined()) usual("weight_decay", "0.01");
-  if (!has(all, "save_steps")) usual("save_strategy", "no");
+  if (!has(all, "save_steps") || all["save_steps"].IsNull()) usual("save_strategy", "no");
   usual("max_new_tokens", "128");
   return out;
 }
@@ -51,6 +51,7 @@ std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& al
   if (is_torchtune(root)) return read_torchtune(root, file);
   if (const auto other = read_other_defaults(root, all, file)) return other;
   if (is_trl(root.size() > 0 ? root : all)) return read_trl(root, all, file);
+  if (has(root, "model") && has(root, "train_dataset")) return read_v1(root, all);
   return std::nullopt;
 }
 
