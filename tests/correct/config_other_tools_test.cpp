@@ -486,6 +486,22 @@ TEST_F(RecipeShape, SwiftEvaluatesNothingWithoutRows) {
   EXPECT_EQ(read(kSwift + "val_dataset: []\n").eval_strategy, "no");
   EXPECT_EQ(read(kSwift + "eval_dataset: v.jsonl\n", {"eval_dataset=null"}).eval_strategy, "no");
   EXPECT_EQ(read(kSwift + "split_dataset_ratio: 0.1\n", {"val_size=0"}).eval_strategy, "no");
+  EXPECT_EQ(read(kSwift + "eval_strategy: steps\nval_dataset: []\n").eval_strategy, "no");
+  EXPECT_NE(said_.find("eval_strategy has no effect: there are no rows"), std::string::npos) << said_;
+  EXPECT_EQ(read(kSwift, {"eval_strategy=steps"}).eval_strategy, "no");
+  EXPECT_EQ(read(kSwift + "eval_strategy: steps\n", {"val_set_size=0.1"}).eval_strategy, "steps");
+}
+
+// As in ms-swift, val_dataset counts and split_dataset_ratio does not.
+TEST_F(RecipeShape, SwiftHoldsNoRowsOutBesideItsValDataset) {
+  const std::string split = kSwift + "split_dataset_ratio: 0.1\n";
+  for (const Recipe& both : {read(split + "val_dataset: v.jsonl\n"), read(split, {"val_dataset=v.jsonl"})}) {
+    EXPECT_EQ(both.eval_dataset, std::vector<std::string>{"v.jsonl"});
+    EXPECT_EQ(both.val_size, 0);
+    EXPECT_EQ(both.eval_strategy, "steps");
+    EXPECT_NE(said_.find("split_dataset_ratio has no effect"), std::string::npos) << said_;
+  }
+  EXPECT_EQ(read(split + "val_dataset: []\n").val_size, 0.1);
 }
 
 // As in Transformers, no checkpoint is saved every 0 steps. Other strategies do not read save_steps.
