@@ -470,11 +470,14 @@ TEST_F(RecipeShape, SwiftsOtherKeys) {
   EXPECT_EQ(self.self_author, std::vector<std::string>{"c"});
 }
 
-// A text with a comma is one name.
+// A text with a comma is one name. On the command line, the text is taken literally.
 TEST_F(RecipeShape, SwiftsNamesKeepTheirCommas) {
   using Texts = std::vector<std::string>;
   EXPECT_EQ(read(kSwift + "model_author: Acme, Inc.\n").self_author, Texts{"Acme, Inc."});
   EXPECT_EQ(read(kSwift, {"self_name=Bot, the first"}).self_name, Texts{"Bot, the first"});
+  EXPECT_EQ(read(kSwift, {"self_name=Bot: v2"}).self_name, Texts{"Bot: v2"});
+  EXPECT_EQ(read(kSwift, {"model_author=Team #1"}).self_author, Texts{"Team #1"});
+  EXPECT_TRUE(read(kSwift + "model_name: a\n", {"model_name=null"}).self_name.empty());
   EXPECT_EQ(read(kSwift, {R"(model_name=["a, b", "c"])"}).self_name, (Texts{"a, b", "c"}));
   EXPECT_TRUE(read(kSwift + "model_name: ''\n").self_name.empty());
   EXPECT_NE(refusal(kSwift + "model_name: [a, b, c]\n").find("found a list of 3, wanted a text, or a list of at most"),
