@@ -118,7 +118,6 @@ class Reader {
     std::vector<std::string> taken;
     for (const auto& [key, value] : dialect.usual) {
       if (recipe_.set_at.contains(key)) continue;
-      if (key == "save_strategy" && recipe_.set_at.contains("save_steps") && recipe_.save_steps != 0) continue;
       if ((key == "eval_strategy" || key == "eval_steps") && !suits("eval_strategy")) continue;
       take(key, {value, place});
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
@@ -436,10 +435,12 @@ Reader::Wishes read_file(Recipe& recipe, const YAML::Node& root, const YAML::Nod
 }
 
 // Returns the value of an override as YAML. For keys of type text, the value is the literal text, so that a prompt may
-// contain colons and quotes. The word null is an exception: it means the default for these keys, too.
+// contain colons and quotes. For keys that take one text or two (Key::one_or_two), it is too, unless it begins like a
+// list; the same holds for TRL's loss_type. The word null is an exception: it means the default for these keys, too.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
-  bool literal = key && std::holds_alternative<std::string Recipe::*>(key->member);
+  const bool list = text.starts_with('[') && (name == "loss_type" || (key && key->one_or_two));
+  const bool literal = key && !list && (key->one_or_two || std::holds_alternative<std::string Recipe::*>(key->member));
   if (literal && text != "null") return YAML::Node(text);
   try {
     return parse_yaml(text);

@@ -47,9 +47,10 @@ std::vector<Key> training_keys() {
       {.name = "moe_aux_loss_default",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_default,
-       .help = "moe_aux_loss_coef of a model for whose family Transformers has a loss that balances experts, except "
-               "minimax_m2 and ernie4_5_moe. Other models ignore this key. Recipes of TRL and Axolotl's `rl: dpo`, "
-               "`ipo` and `kto` get 0.001.",
+       .help =
+           "moe_aux_loss_coef of a model for whose family Transformers has a loss that balances experts, except "
+           "minimax_m2 and ernie4_5_moe. Other models ignore this key. It does not count if output_router_logits is "
+           "false. Recipes of TRL and Axolotl's `rl: dpo`, `ipo` and `kto` get 0.001.",
        .min = 0},
       {.name = "moe_router_bias_update_rate",
        .group = Group::kTraining,

@@ -126,11 +126,14 @@ struct Forward {
   std::optional<ExpertLora> expert_lora;
   std::optional<Float8> float8;  // dtypes of the linear layers' products; nullopt: `compute`
 
-  // f32 [2, experts], summed over layers and over the tokens of documents. Row 0 counts the tokens that are sent to
+  // f32 [2, experts], summed over layers and over the tokens that count. Row 0 counts the tokens that are sent to
   // each expert. Row 1 sums the probabilities that the router gives each expert. Null: not computed.
   Tensor router;
-  // f32 [L, experts]: the number of tokens of documents that each layer sends to each expert. Null: not counted.
+  // f32 [L, experts]: the number of tokens that each layer sends to each expert. Null: not counted.
   Tensor loads;
+  // i32 [B, T]: 0 for the tokens that `router` and `loads` leave out. Null: `segments`, so all tokens of documents
+  // count.
+  Tensor counted;
   // Computes the layer's quantised weights from their stored parts, and puts them into Layer::weights. The parts of
   // experts go into Layer::packed instead. If `after` is given, the program waits for its value before it computes the
   // weights. The function then replaces `*after` by a copy, and the layer must use the copy. Null: no weights are

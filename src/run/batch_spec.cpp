@@ -35,8 +35,7 @@ nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config) {
 double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config) {
   if (recipe.moe_aux_loss_coef) return config.num_experts > 0 ? *recipe.moe_aux_loss_coef : 0;
   if (stage.head != Head::kTokens || !config.has_balancing_loss) return 0;
-  return recipe.output_router_logits == "auto" ? recipe.moe_aux_loss_default.value_or(config.router_aux_loss_coef)
-                                               : config.router_aux_loss_coef;
+  return recipe.output_router_logits == "false" ? 0 : recipe.moe_aux_loss_default.value_or(config.router_aux_loss_coef);
 }
 
 int64_t rows_per_device(const Recipe& recipe, BatchUse use) {

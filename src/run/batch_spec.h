@@ -28,8 +28,8 @@ MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t
 nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 
 // Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it.
-// Otherwise, a language model uses moe_aux_loss_default or the value in config.json, and a classifier uses 0, as in
-// Transformers. A model without experts has the factor 0.
+// Otherwise, a language model uses moe_aux_loss_default or the value in config.json, unless output_router_logits is
+// false. A classifier uses 0, as in Transformers. A model without experts has the factor 0.
 double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config);
 
 // Returns the number of rows in a micro-batch for each device.

@@ -160,7 +160,7 @@ class Resolving {
       warn("{}: moe_aux_loss_coef has no effect here: {} has no experts to balance", recipe_.where("moe_aux_loss_coef"),
            run_.model.family->model_type);
     const ModelConfig& config = run_.model.config;
-    const bool by_tool = recipe_.output_router_logits == "auto" && recipe_.moe_aux_loss_default.value_or(0) != 0;
+    const bool by_tool = recipe_.output_router_logits != "false" && recipe_.moe_aux_loss_default.value_or(0) != 0;
     const bool asked = run_.stage->head == Head::kTokens && (by_tool || config.router_aux_loss_coef != 0);
     if (trains_ && asked && config.num_experts > 0 && !config.has_balancing_loss && !recipe_.moe_aux_loss_coef)
       warn("the experts of {} are trained without a loss that balances them; moe_aux_loss_coef adds one",

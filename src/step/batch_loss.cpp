@@ -27,6 +27,9 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
     f.disturb = [&, dropout](const Tensor& x) { return with_noise(x, run.noise_alpha, *dropout, batch.sequences); };
   if (run.model.config.router_aux_loss_coef != 0 && model.balanced) f.router = no_routes(run.model.config);
   if (run.correction_rate > 0 && model.balanced) f.loads = no_loads(run.model.config);
+  // Each second sequence is a prompt with another row's reply. As in TRL, it has no part in the balance of the experts.
+  if (run.stage->grouping == RowGrouping::kWithMismatched && (f.router || f.loads))
+    f.counted = remainder(batch.at(BatchPart::kSequences), constant(2, DType::kI32));
   const Tensor hidden = run.model.family->forward(f);
   f.disturb = nullptr;
   const TokenHead head = run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights);

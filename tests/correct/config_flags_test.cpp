@@ -101,6 +101,16 @@ TEST(Flags, OfTrl) {
   EXPECT_EQ(said, "");
 }
 
+// In TRL, a sum of losses is several words after the flag.
+TEST(Flags, OfTrlsSumOfLosses) {
+  std::string said;
+  const Recipe sum = read_flags({"--model_name_or_path", "m", "--dataset_name", "maker/rows", "--stage", "dpo",
+                                 "--loss_type", "hinge", "sft", "--loss_weights", "1.0", "0.2"},
+                                &said);
+  EXPECT_EQ(sum.pref_loss, "hinge");
+  EXPECT_EQ(sum.pref_ftx, 0.2);
+}
+
 // Reads the command line in the README of ms-swift.
 TEST(Flags, OfMsSwift) {
   std::string said;

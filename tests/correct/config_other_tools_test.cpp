@@ -60,6 +60,10 @@ TEST_F(RecipeShape, TrlBalancesExpertsByDefault) {
   EXPECT_EQ(read(kAxolotlRun + "rl: kto\n").moe_aux_loss_default, 0.001);
   EXPECT_FALSE(read(kAxolotlRun + "rl: simpo\n").moe_aux_loss_default);
   EXPECT_FALSE(read(kAxolotlRun).moe_aux_loss_default);
+  const std::string weighted = kAxolotlRun + "model_config: {router_aux_loss_coef: 0.02}\n";
+  EXPECT_EQ(read(weighted).moe_aux_loss_coef, 0.02);
+  EXPECT_FALSE(read(weighted + "rl: dpo\n").moe_aux_loss_coef);
+  EXPECT_NE(said_.find("model_config.router_aux_loss_coef has no effect here"), std::string::npos) << said_;
   EXPECT_FALSE(read("model_name_or_path: m\ndataset: r\n").moe_aux_loss_default);
 }
 
@@ -312,6 +316,7 @@ TEST_F(RecipeShape, AxolotlsDtypesThatAreOffLeaveBf16On) {
 TEST_F(RecipeShape, AxolotlKeepsFourCheckpoints) {
   EXPECT_EQ(read(kAxolotlRun).save_total_limit, 4);
   EXPECT_EQ(read(kAxolotlRun + "save_total_limit: 2\n").save_total_limit, 2);
+  EXPECT_EQ(read(kAxolotlRun + "save_total_limit: 0\n").save_total_limit, 4);
 }
 
 TEST_F(RecipeShape, AxolotlsRarerKeysAreTranslatedOrExplained) {
@@ -465,11 +470,14 @@ TEST_F(RecipeShape, SwiftsOtherKeys) {
   EXPECT_EQ(self.self_author, std::vector<std::string>{"c"});
 }
 
-// A text with a comma is one name.
+// A text with a comma is one name. On the command line, the text is taken literally.
 TEST_F(RecipeShape, SwiftsNamesKeepTheirCommas) {
   using Texts = std::vector<std::string>;
   EXPECT_EQ(read(kSwift + "model_author: Acme, Inc.\n").self_author, Texts{"Acme, Inc."});
   EXPECT_EQ(read(kSwift, {"self_name=Bot, the first"}).self_name, Texts{"Bot, the first"});
+  EXPECT_EQ(read(kSwift, {"self_name=Bot: v2"}).self_name, Texts{"Bot: v2"});
+  EXPECT_EQ(read(kSwift, {"model_author=Team #1"}).self_author, Texts{"Team #1"});
+  EXPECT_TRUE(read(kSwift + "model_name: a\n", {"model_name=null"}).self_name.empty());
   EXPECT_EQ(read(kSwift, {R"(model_name=["a, b", "c"])"}).self_name, (Texts{"a, b", "c"}));
   EXPECT_TRUE(read(kSwift + "model_name: ''\n").self_name.empty());
   EXPECT_NE(refusal(kSwift + "model_name: [a, b, c]\n").find("found a list of 3, wanted a text, or a list of at most"),
@@ -481,6 +489,22 @@ TEST_F(RecipeShape, SwiftEvaluatesNothingWithoutRows) {
   EXPECT_EQ(read(kSwift + "val_dataset: []\n").eval_strategy, "no");
   EXPECT_EQ(read(kSwift + "eval_dataset: v.jsonl\n", {"eval_dataset=null"}).eval_strategy, "no");
   EXPECT_EQ(read(kSwift + "split_dataset_ratio: 0.1\n", {"val_size=0"}).eval_strategy, "no");
+  EXPECT_EQ(read(kSwift + "eval_strategy: steps\nval_dataset: []\n").eval_strategy, "no");
+  EXPECT_NE(said_.find("eval_strategy has no effect: there are no rows"), std::string::npos) << said_;
+  EXPECT_EQ(read(kSwift, {"eval_strategy=steps"}).eval_strategy, "no");
+  EXPECT_EQ(read(kSwift + "eval_strategy: steps\n", {"val_set_size=0.1"}).eval_strategy, "steps");
+}
+
+// As in ms-swift, val_dataset counts and split_dataset_ratio does not.
+TEST_F(RecipeShape, SwiftHoldsNoRowsOutBesideItsValDataset) {
+  const std::string split = kSwift + "split_dataset_ratio: 0.1\n";
+  for (const Recipe& both : {read(split + "val_dataset: v.jsonl\n"), read(split, {"val_dataset=v.jsonl"})}) {
+    EXPECT_EQ(both.eval_dataset, std::vector<std::string>{"v.jsonl"});
+    EXPECT_EQ(both.val_size, 0);
+    EXPECT_EQ(both.eval_strategy, "steps");
+    EXPECT_NE(said_.find("split_dataset_ratio has no effect"), std::string::npos) << said_;
+  }
+  EXPECT_EQ(read(split + "val_dataset: []\n").val_size, 0.1);
 }
 
 // As in Transformers, no checkpoint is saved every 0 steps. Other strategies do not read save_steps.
@@ -498,6 +522,22 @@ TEST_F(RecipeShape, NoCheckpointEveryZeroSteps) {
   const Recipe twice = read(kAxolotlRun + "save_steps: 0\nsaves_per_epoch: 2\n");
   EXPECT_EQ(twice.save_strategy, "steps");
   EXPECT_EQ(twice.save_steps, 0.5);
+}
+
+// Keys on the command line decide how often a recipe of Axolotl evaluates, as if they were in the file.
+TEST_F(RecipeShape, AxolotlsEvaluationsFollowTheCommandLine) {
+  const std::string split = kAxolotlRun + "val_set_size: 0.05\n";
+  EXPECT_EQ(read(split).eval_strategy, "epoch");
+  for (const char* given : {"", "evals_per_epoch: 1\n", "evals_per_epoch: 4\n", "eval_steps: 0\n"}) {
+    const Recipe often = read(split + given, {"eval_steps=50"});
+    EXPECT_EQ(often.eval_strategy, "steps") << given;
+    EXPECT_EQ(often.eval_steps, 50) << given;
+  }
+  EXPECT_EQ(read(split, {"eval_steps=50", "eval_strategy=epoch"}).eval_strategy, "epoch");
+  EXPECT_EQ(read(split + "eval_steps: 50\n", {"eval_steps=null"}).eval_strategy, "epoch");
+  EXPECT_EQ(read(kAxolotlRun + "eval_steps: 50\n", {"val_set_size=0.05"}).eval_strategy, "steps");
+  EXPECT_EQ(read(kAxolotlRun, {"eval_dataset=v.jsonl"}).eval_strategy, "epoch");
+  EXPECT_EQ(read(split + "evals_per_epoch: 4\n", {"val_set_size=0"}).eval_strategy, "no");
 }
 
 // The keys of Unsloth's lora_text.yaml.

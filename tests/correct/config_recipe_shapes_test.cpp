@@ -112,6 +112,12 @@ TEST_F(RecipeShape, TheSecondFormOfLlamaFactory) {
   EXPECT_TRUE(read(base + "batching_strategy: dynamic_batching\n").packing);
   EXPECT_FALSE(read(base + "bf16: false\ncp_mode: ulysses\ncp_size: 2\n").bf16);
   EXPECT_EQ(read(base + "cp_size: 2\n").mesh, (std::map<std::string, int64_t>{{"sp", 2}}));
+  const Recipe least = read("model: m\ntrain_dataset: rows.jsonl\nsave_steps:\n");
+  EXPECT_EQ(least.finetuning_type, "full");
+  EXPECT_EQ(least.per_device_train_batch_size, 1);
+  EXPECT_EQ(least.weight_decay, 0.01);
+  EXPECT_EQ(least.save_strategy, "no");
+  EXPECT_EQ(read("model: m\ntrain_dataset: rows.jsonl\n", {"save_steps=5"}).save_strategy, "steps");
 
   const Recipe lora = read(base +
                            "peft_config:\n  name: lora\n  r: 16\n  lora_alpha: 32\n  target_modules: all\n"

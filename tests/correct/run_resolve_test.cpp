@@ -61,7 +61,18 @@ TEST(Resolve, WeightOfTheLossThatBalancesExperts) {
   EXPECT_FALSE(warns("ernie4_5_moe", own));
   Recipe asks;
   asks.output_router_logits = "true";
-  EXPECT_TRUE(warns("minimax_m2", asks));
+  for (const char* without : {"minimax_m2", "ernie4_5_moe"}) {
+    EXPECT_TRUE(warns(without, asks)) << without;
+    EXPECT_EQ(weight(without, asks), 0) << without;
+  }
+  EXPECT_EQ(weight("mixtral", asks), 0.05) << "config.json's";
+  by_tool.output_router_logits = "true";
+  EXPECT_EQ(weight("mixtral", by_tool), 0.25);
+  EXPECT_TRUE(warns("deepseek_v3", by_tool));
+  by_tool.output_router_logits = "false";
+  EXPECT_EQ(weight("mixtral", by_tool), 0);
+  EXPECT_FALSE(warns("deepseek_v3", by_tool));
+  by_tool.output_router_logits = "auto";
   EXPECT_EQ(weight("deepseek_v3", own), 0.5);
   by_tool.moe_aux_loss_coef = 0;
   EXPECT_EQ(weight("qwen3_moe", by_tool), 0);

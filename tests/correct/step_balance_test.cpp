@@ -1,6 +1,7 @@
 // Tests that the load-balancing loss of experts is part of the training loss, multiplied by its coefficient.
 #include <gtest/gtest.h>
 
+#include "preference_rows.h"
 #include "resolve_run.h"
 #include "temp_folder.h"
 #include "training.h"
@@ -22,6 +23,23 @@ TEST(BalanceLoss, IsPartOfTheLossByItsShare) {
   EXPECT_NEAR(twice - some, some - none, 1e-5);
   EXPECT_EQ(first_loss("mixtral", std::nullopt), some) << "config.json has 0.05";
   EXPECT_EQ(first_loss("qwen3_moe", std::nullopt), first_loss("qwen3_moe", 0)) << "output_router_logits is false";
+}
+
+// KTO takes the loss from the rows' own replies, not from the other rows' replies with which it estimates the
+// divergence.
+TEST(BalanceLoss, OfKtoIsThatOfItsRows) {
+  const auto balance = [](const char* stage) {
+    const auto loss = [&](double share) {
+      Recipe recipe = reference_recipe("mixtral");
+      recipe.stage = stage;
+      recipe.finetuning_type = "full";
+      recipe.per_device_train_batch_size = 4;
+      recipe.moe_aux_loss_coef = share;
+      return train(recipe, {.steps = 1, .rows = rated_replies()}).losses[0];
+    };
+    return loss(1) - loss(0);
+  };
+  EXPECT_NEAR(balance("kto"), balance("sft"), 1e-5);
 }
 
 // The training loss includes the balancing loss, but the loss of a row in an evaluation does not. Checks that both

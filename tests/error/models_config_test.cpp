@@ -200,7 +200,6 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(ernie, "moe_layer_start_index", 2)),
               HasSubstr("moe_layer_start_index, moe_layer_end_index and moe_layer_interval leave no layer with"));
   EXPECT_THAT(message(changed(ernie, "use_bias", true)), HasSubstr("'use_bias' is true; only false"));
-  EXPECT_THAT(message(changed(ernie, "output_router_logits", true)), HasSubstr("'output_router_logits' is true"));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv", "mamba"})),
               AllOf(HasSubstr("'layer_types' contains 'mamba'"), HasSubstr("conv and full_attention")));
   EXPECT_THAT(message(changed(lfm2, "layer_types", {"conv"})), HasSubstr("has length 1, wanted a list with one"));

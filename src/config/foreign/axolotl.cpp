@@ -61,8 +61,9 @@ std::string own_or_named(const std::string& name) {
 
 class AxolotlReader {
  public:
-  AxolotlReader(const YAML::Node& root, std::string file)
+  AxolotlReader(const YAML::Node& root, const YAML::Node& all, std::string file)
       : root_(root),
+        all_(all),
         file_(std::move(file)),
         sets_(file_, text("rl") == "kto"                  ? AxolotlSets::Rows::kRated
                      : is_on("reward_model") || has("rl") ? AxolotlSets::Rows::kPairs
@@ -94,8 +95,9 @@ class AxolotlReader {
   bool has(const char* key) const { return at(key).IsDefined(); }
   std::string text(const char* key) const { return has(key) && at(key).IsScalar() ? at(key).Scalar() : ""; }
   bool is_on(const char* key) const { return bool_from_text(text(key)).value_or(false); }
-  double number(const char* key, double otherwise) const {
-    const std::string value = text(key);
+  double number(const char* key, double otherwise) const { return number_of(root_[key], otherwise); }
+  static double number_of(const YAML::Node& node, double otherwise) {
+    const std::string value = node.IsDefined() && node.IsScalar() ? node.Scalar() : "";
     char* end = nullptr;
     const double read = std::strtod(value.c_str(), &end);
     return value.empty() || *end != '\0' || !std::isfinite(read) ? otherwise : read;
@@ -139,16 +141,15 @@ class AxolotlReader {
 
   // Translates saves_per_epoch and evals_per_epoch. Once per epoch becomes the strategy `epoch`. Other numbers become
   // save_steps and eval_steps, which are shares of the run's steps. Also sets Axolotl's default strategies. In Axolotl,
-  // steps of 0 count as not given.
+  // steps of 0 count as not given. Steps of the command line count, too.
   void read_intervals() {
     const double epochs = number("num_epochs", 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
                                                 {"evals_per_epoch", "eval_strategy", "eval_steps"}}) {
       handle(from);
       const double times = number(from, 0);
-      if (gives(steps)) continue;
-      handle(steps);  // a recipe may have this key without a value
-      if (times <= 0) continue;
+      if (!gives(steps) || !is_given(root_[steps])) handle(steps);  // a recipe may have this key without a value
+      if (gives(steps) || times <= 0) continue;
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
       handle(strategy);
       mean(strategy, times == 1 ? "epoch" : "steps");
@@ -163,8 +164,11 @@ class AxolotlReader {
     }
     if (number("saves_per_epoch", 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
   }
-  bool gives(const char* steps) const { return has(steps) && number(steps, 1) != 0; }
-  bool evaluates() const { return number("val_set_size", 0) > 0 || has("test_datasets"); }
+  static bool is_given(const YAML::Node& node) { return node.IsDefined() && !node.IsNull() && number_of(node, 1) != 0; }
+  bool gives(const char* key) const { return is_given(all_[key]); }
+  bool evaluates() const {
+    return gives("val_set_size") || gives("val_size") || gives("test_datasets") || gives("eval_dataset");
+  }
 
   void read_method() {
     usual("finetuning_type", "full");
@@ -199,9 +203,12 @@ class AxolotlReader {
     if (has("eval_sequence_len") && text("eval_sequence_len") == text("sequence_len")) handle("eval_sequence_len");
     if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
     out_.without_dropout.insert("rm");
-    // TRL's trainers for these losses have their own router_aux_loss_coef.
-    if (const std::string rl = text("rl"); rl == "dpo" || rl == "ipo" || rl == "kto")
-      usual("moe_aux_loss_default", "0.001");
+    if (has_balance()) usual("moe_aux_loss_default", "0.001");
+  }
+  // Returns whether TRL's trainer for `rl` has its own router_aux_loss_coef, which Axolotl cannot set.
+  bool has_balance() const {
+    const std::string rl = text("rl");
+    return rl == "dpo" || rl == "ipo" || rl == "kto";
   }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
@@ -331,7 +338,13 @@ class AxolotlReader {
         if ((key != "output_router_logits" && key != "router_aux_loss_coef") || !pair.second.IsScalar())
           throw UserError("{}: model_config.{} is not available; set the field in the model folder's config.json",
                           where(pair.first), key);
-        mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
+        if (key == "router_aux_loss_coef" && has_balance())
+          warn(
+              "{}: model_config.{} has no effect here: with rl: {}, TRL's own weight of this loss counts, 0.001; "
+              "moe_aux_loss_coef sets another",
+              where(pair.first), key, text("rl"));
+        else
+          mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
       }
     }
     // Accepts `dequantize: true` for MXFP4: Fettle decodes MXFP4 weights when it trains them or computes with them.
@@ -371,6 +384,7 @@ class AxolotlReader {
     usual("gradient_accumulation_steps", "1");
     usual("lr_scheduler_type", "cosine");
     usual("overlength", "drop");
+    if (number("save_total_limit", 1) == 0) handle("save_total_limit");
     usual("save_total_limit", "4");
     usual("cutoff_len", "512");
     if (!is_on("fp16") && !is_on("float16") && !is_on("bfloat16")) usual("bf16", "true");
@@ -381,6 +395,7 @@ class AxolotlReader {
   }
 
   const YAML::Node& root_;
+  const YAML::Node& all_;
   std::string file_;
   AxolotlSets sets_;
   Dialect out_;
@@ -397,8 +412,8 @@ bool is_axolotl(const YAML::Node& root) {
   return has("base_model") && (has("micro_batch_size") || has("sequence_len"));
 }
 
-Dialect read_axolotl(const YAML::Node& root, const std::string& file) {
-  return AxolotlReader(root, file).read();
+Dialect read_axolotl(const YAML::Node& root, const YAML::Node& all, const std::string& file) {
+  return AxolotlReader(root, all, file).read();
 }
 
 }  // namespace fettle

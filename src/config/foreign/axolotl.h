@@ -8,8 +8,8 @@ namespace fettle {
 // Returns whether the recipe is Axolotl's. This is true if the first item of `datasets` is a map with `path`, or if the
 // recipe has base_model together with micro_batch_size or sequence_len.
 bool is_axolotl(const YAML::Node& root);
-// Translates the recipe. `file` is the recipe's name in messages. Throws UserError for values that Fettle does not
-// support.
-Dialect read_axolotl(const YAML::Node& root, const std::string& file);
+// Translates the recipe. `all` has the keys of the file and the overrides. `file` is the recipe's name in messages.
+// Throws UserError for values that Fettle does not support.
+Dialect read_axolotl(const YAML::Node& root, const YAML::Node& all, const std::string& file);
 
 }  // namespace fettle

@@ -22,7 +22,7 @@ bool is_v1(const YAML::Node& root) {
   return has(root, "model") && (has(root, "model_class") || has(root, "peft_config") || has(root, "dist_config"));
 }
 
-Dialect read_v1(const YAML::Node& root) {
+Dialect read_v1(const YAML::Node& root, const YAML::Node& all) {
   Dialect out{.tool = "LLaMA-Factory v1"};
   auto usual = [&](const char* key, const char* value) { out.usual.emplace_back(key, YAML::Node(value)); };
   const YAML::Node method = root["peft_config"];
@@ -38,7 +38,7 @@ Dialect read_v1(const YAML::Node& root) {
   usual("bf16", "true");
   usual("logging_steps", "1");
   if (!root["optim_config"].IsDefined()) usual("weight_decay", "0.01");
-  if (!has(root, "save_steps")) usual("save_strategy", "no");
+  if (!has(all, "save_steps") || all["save_steps"].IsNull()) usual("save_strategy", "no");
   usual("max_new_tokens", "128");
   return out;
 }
@@ -46,11 +46,12 @@ Dialect read_v1(const YAML::Node& root) {
 }  // namespace
 
 std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& all, const std::string& file) {
-  if (is_v1(root)) return read_v1(root);
-  if (is_axolotl(root)) return read_axolotl(root, file);
+  if (is_v1(root)) return read_v1(root, all);
+  if (is_axolotl(root)) return read_axolotl(root, all, file);
   if (is_torchtune(root)) return read_torchtune(root, file);
   if (const auto other = read_other_defaults(root, all, file)) return other;
   if (is_trl(root.size() > 0 ? root : all)) return read_trl(root, all, file);
+  if (has(root, "model") && has(root, "train_dataset")) return read_v1(root, all);
   return std::nullopt;
 }
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "config/keys.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -35,22 +36,47 @@ void usual(Dialect& out, const char* key, const std::string& value) {
   out.usual.emplace_back(key, YAML::Node(value));
 }
 
-// ms-swift evaluates when it saves checkpoints, if there are rows to evaluate on. Without evaluations, it trains on all
-// rows.
-void read_evaluation(const Given& given, Dialect& out) {
+// Skips the keys, in the file and on the command line.
+void handle(Dialect& out, std::initializer_list<const char*> keys) {
+  out.handled.insert(keys.begin(), keys.end());
+  out.handled_words.insert(keys.begin(), keys.end());
+}
+
+// Returns whether a key of this name, or with this alias, gives rows to evaluate on. `name` is val_size or
+// eval_dataset.
+bool gives_rows(const YAML::Node& all, std::string_view name) {
+  for (const auto& pair : all) {
+    const Key* key = pair.first.IsScalar() ? find_key(pair.first.Scalar()) : nullptr;
+    const YAML::Node value = pair.second;
+    if (key == nullptr || key->name != name || value.IsNull()) continue;
+    if (name == "val_size" ? value.IsScalar() && std::atof(value.Scalar().c_str()) > 0
+                           : value.IsScalar() || value.size() > 0)
+      return true;
+  }
+  return false;
+}
+
+// ms-swift evaluates when it saves checkpoints, if there are rows to evaluate on. Without evaluations, or with
+// val_dataset, it trains on all rows.
+void read_evaluation(const Given& given, const YAML::Node& all, Dialect& out) {
   const auto or_else = [&](const char* key, const char* value) {
     return given.has(key) ? given.text(key) : std::string(value);
   };
   const std::string saves = or_else("save_strategy", "steps");
   const bool chosen = given.has_any({"eval_strategy", "evaluation_strategy"});
   const std::string evaluates = chosen ? given.text("eval_strategy") + given.text("evaluation_strategy") : saves;
-  const bool splits = given.has("split_dataset_ratio") && std::atof(given.text("split_dataset_ratio").c_str()) > 0;
-  if (evaluates == "no" && splits) {
-    out.handled.insert("split_dataset_ratio");
-    out.handled_words.insert("split_dataset_ratio");
-    info("split_dataset_ratio has no effect: ms-swift holds no rows out if it does not evaluate");
+  const bool splits = std::atof(given.text("split_dataset_ratio").c_str()) > 0, sets = gives_rows(all, "eval_dataset");
+  if (splits && (evaluates == "no" || sets)) {
+    handle(out, {"split_dataset_ratio"});
+    info("split_dataset_ratio has no effect: ms-swift holds no rows out if {}",
+         sets ? "val_dataset is given" : "it does not evaluate");
   }
-  if (evaluates == "no" || (!splits && !given.has_any({"val_dataset", "eval_dataset"}))) return;
+  if (evaluates == "no") return;
+  if (!sets && !gives_rows(all, "val_size")) {
+    if (!chosen) return;
+    handle(out, {"eval_strategy", "evaluation_strategy"});
+    return info("eval_strategy has no effect: there are no rows to evaluate on");
+  }
   if (!chosen) usual(out, "eval_strategy", evaluates);
   if (evaluates == "steps") usual(out, "eval_steps", or_else("save_steps", "500"));
 }
@@ -78,8 +104,7 @@ void read_new_tokens(const YAML::Node& root, const YAML::Node& all, const std::s
     for (const auto& item : given)
       if (item.IsScalar()) add(item.Scalar());
   if (!from_file) return;
-  out.handled.insert("new_special_tokens");
-  out.handled_words.insert("new_special_tokens");
+  handle(out, {"new_special_tokens"});
   const bool in_file = root["new_special_tokens"].IsDefined() && given.is(root["new_special_tokens"]);
   (in_file ? out.meant : out.meant_words).emplace_back("add_special_tokens", tokens);
 }
@@ -90,7 +115,7 @@ Dialect ms_swift(const Given& given, const YAML::Node& root, const YAML::Node& a
   const std::string tuner = given.text("tuner_type") + given.text("train_type");
   const bool full = tuner == "full";
   out.without_dropout.insert("rm");
-  read_evaluation(given, out);
+  read_evaluation(given, all, out);
   read_new_tokens(root, all, file, out);
   if (given.text("template") == "default")
     throw UserError(

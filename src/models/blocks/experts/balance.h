@@ -18,14 +18,13 @@ Tensor no_loads(const ModelConfig& config);
 struct RoutedTokens {
   Tensor taken_E;  // [.., experts]: 1 for the experts to which a token is sent, else 0
   Tensor scores_E;
-  Tensor mask_1;  // [.., 1]: 1 for tokens of documents, 0 for padding; null if nothing is counted
+  Tensor mask_1;  // [.., 1]: 1 for tokens that count, 0 for others; null if nothing is counted
 };
 // Adds the layer's statistics to f.router and f.loads, unless they are null.
 void add_routes(Forward& f, const Layer& layer, const RoutedTokens& routed);
 
 // Returns the load-balancing loss, an f32 scalar (eq. 4 to 6 of Switch Transformer, computed like Transformers). It is
-// experts_per_token when all experts are used equally. Reads f.router, which counts the tokens of documents over all
-// layers.
+// experts_per_token when all experts are used equally. Reads f.router, which counts the tokens over all layers.
 Tensor balance_loss(const Forward& f);
 
 // Returns the corrections of routers after a step (Wang et al. 2024, "Auxiliary-loss-free load balancing"; DeepSeek

@@ -202,7 +202,8 @@ Tensor experts_mlp(Forward& f, const Layer& layer, const Tensor& x_BTD, const Te
   const Tensor x_nD = devices.split(x_BTD), routed_nD = routed_BTD ? devices.split(routed_BTD) : x_nD;
   Tensor mask;
   if (f.router || f.loads)
-    mask = devices.split(expand(where(compare(f.segments, Direction::kNE, constant(0, DType::kI32))), 2));
+    mask = devices.split(
+        expand(where(compare(f.counted ? f.counted : f.segments, Direction::kNE, constant(0, DType::kI32))), 2));
   const Blocks blocks = make_blocks(c, devices, route(f, layer, routed_nD, mask));
 
   const Tensor tokens = devices.broadcast_to_devices(x_nD, kData, kAll);

@@ -56,9 +56,8 @@ ModelConfig read_ernie4_5_moe(const ConfigReader& r) {
   const int64_t shared = r.has("moe_num_shared_experts") ? r.count("moe_num_shared_experts") : 2;
   if (shared > 0) c.shared_expert = {.module = "mlp.shared_experts", .size = c.expert_size * shared};
   r.refuse_unless("use_bias", false);
-  // Refuses the balancing loss. Transformers computes this loss from the router's scores without
-  // e_score_correction_bias, but the model chooses its experts with that bias.
-  r.refuse_unless("output_router_logits", false);
+  // Transformers computes this loss from the router's scores without e_score_correction_bias, but the model chooses its
+  // experts with that bias.
   c.has_balancing_loss = false;
   return c;
 }
