@@ -69,7 +69,8 @@ std::optional<int64_t> save_total_limit_within(const Run& run, const ModelReposi
                                                int64_t free);
 
 // Throws DoesNotFit when fewer than disk_needed() bytes are free. If offload_dir is on the same disk, adds the size of
-// its file. The message has both figures and a remedy.
+// its file. The message has both figures and a remedy. If the run may write fewer checkpoints (early stopping,
+// save_strategy: best) and one of them fits, only warns.
 void require_disk(const Run& run, const ModelRepository& base, const RunLength& length, bool resuming, int64_t done,
                   bool several = false);
 

@@ -350,6 +350,14 @@ TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
   };
   EXPECT_THAT(error(), AllOf(HasSubstr("(1099511627776 checkpoints of"), HasSubstr("are free"),
                              HasSubstr("set save_total_limit: ")));
+  // The run may end early, and then has fewer checkpoints.
+  recipe.eval_strategy = "steps";
+  recipe.val_size = 0.1;
+  recipe.early_stopping_patience = 2;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(error(), "no error");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("may need "));
+  recipe.early_stopping_patience = 0;
   recipe.save_total_limit = 3;
   EXPECT_EQ(error(), "no error");
 }
