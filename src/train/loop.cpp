@@ -56,7 +56,7 @@ int TrainingLoop::step() {
   }
   if (!outcome.finite()) {
     settle_checkpoints();
-    stop_not_finite(with_.devices, with_.run, state, batch, outcome);
+    stop_not_finite(with_.devices, with_.run, state, batch, outcome, [this] { save_before_bad_rows(); });
   }
   with_.recorder.step(outcome, batch, state.step, program.flops_of(batch.used), warm && !profile_.recording());
   profile_.after_step(state.step);
@@ -93,6 +93,13 @@ int TrainingLoop::evaluate() {
 void TrainingLoop::save() {
   with_.recorder.saved(checkpoints().save(with_.state, with_.recorder.record()));
   saved_step_ = with_.state.step;
+}
+
+void TrainingLoop::save_before_bad_rows() {
+  if (with_.state.step == first_step_ || with_.state.step == saved_step_) return;
+  checkpoints_.keep_old();
+  save();
+  settle_checkpoints();
 }
 
 int TrainingLoop::stop(int signal) {

@@ -87,6 +87,14 @@ TEST_F(FailedSave, IsReportedByTheDestructor) {
               AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("no checkpoint is complete yet")));
 }
 
+TEST(NewestCheckpoint, WithOnlyWeightsIsNamedInMessages) {
+  TempFolder folder;
+  EXPECT_EQ(newest_checkpoint_text(folder.path()), "no checkpoint is complete yet");
+  write_text(folder / "checkpoint-1/adapter_model.safetensors", "");
+  EXPECT_THAT(newest_checkpoint_text(folder.path()),
+              HasSubstr("the newest checkpoint, " + (folder / "checkpoint-1").string() + ", has only weights"));
+}
+
 // Writes a checkpoint at step 1. The tests compare it with other runs.
 class OtherRun : public testing::Test {
  protected:
