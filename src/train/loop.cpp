@@ -69,9 +69,8 @@ int TrainingLoop::finish_step() {
   int signal = evaluate();
   // Several processes agree on a signal before the next step.
   if (signal == 0 && !with_.processes.several()) signal = InterruptScope::signal();
-  const bool best = with_.run.best.save && with_.recorder.is_best();
   const bool advanced = state.step != first_step_;
-  if ((signal != 0 && advanced) || best || with_.length.saves_after(state.step)) save();
+  if ((signal != 0 && advanced) || with_.recorder.saves()) save();
   return signal != 0 ? stop(signal) : 0;
 }
 
