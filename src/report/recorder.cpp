@@ -180,10 +180,17 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
                                             .remaining_seconds = progress_.seconds_left()});
   record_.evaluation_due = false;
   note_best();
-  const bool saves = run_.best.save ? is_best() : length_.saves_after(step);
-  if (!run_.best.used() || !saves) return;
-  record_.checkpoints[step] = checkpoint_path(folder_, step).string();
+  if (!run_.best.used()) return;
+  const std::string checkpoint = checkpoint_path(folder_, step).string();
+  if (run_.best.save || saves()) record_.checkpoints[step] = checkpoint;
   choose_best_checkpoint(record_, run_.best);
+  if (run_.best.save && record_.trainer.best_model_checkpoint != checkpoint) record_.checkpoints.erase(step);
+}
+
+bool Recorder::saves() const {
+  const int64_t step = record_.trainer.global_step;
+  if (run_.best.save) return record_.checkpoints.contains(step);
+  return length_.saves_after(step) || (length_.save_every > 0 && ends_early());
 }
 
 void Recorder::not_saved(const std::filesystem::path& checkpoint) {

@@ -41,8 +41,9 @@ class Recorder {
   // Sets the figures of eval_results.json, if the result has other weights than the last evaluation measured.
   void result_evaluation(const Evaluation& evaluation);
   const RunRecord& record() const { return record_; }
-  // Returns whether the evaluation of the current step is the best one so far.
-  bool is_best() const { return record_.trainer.best_global_step == record_.trainer.global_step; }
+  // Returns whether the current step is to be saved: as the recipe asks, and when the run ends early. With
+  // save_strategy: best, whether its evaluation is better than those of all checkpoints.
+  bool saves() const;
   // Returns whether the run must end because the last evaluations were not better (early_stopping_patience).
   bool ends_early() const { return run_.best.patience > 0 && not_better_ >= run_.best.patience; }
   // Writes trainer_state.json, train_results.json, eval_results.json, all_results.json and the plots into `folder`.

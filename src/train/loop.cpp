@@ -56,7 +56,7 @@ int TrainingLoop::step() {
   }
   if (!outcome.finite()) {
     settle_checkpoints();
-    stop_not_finite(with_.devices, with_.run, state, batch, outcome);
+    stop_not_finite(with_.devices, with_.run, state, batch, outcome, [this] { save_before_bad_rows(); });
   }
   with_.recorder.step(outcome, batch, state.step, program.flops_of(batch.used), warm && !profile_.recording());
   profile_.after_step(state.step);
@@ -69,9 +69,8 @@ int TrainingLoop::finish_step() {
   int signal = evaluate();
   // Several processes agree on a signal before the next step.
   if (signal == 0 && !with_.processes.several()) signal = InterruptScope::signal();
-  const bool best = with_.run.best.save && with_.recorder.is_best();
   const bool advanced = state.step != first_step_;
-  if ((signal != 0 && advanced) || best || with_.length.saves_after(state.step)) save();
+  if ((signal != 0 && advanced) || with_.recorder.saves()) save();
   return signal != 0 ? stop(signal) : 0;
 }
 
@@ -93,6 +92,13 @@ int TrainingLoop::evaluate() {
 void TrainingLoop::save() {
   with_.recorder.saved(checkpoints().save(with_.state, with_.recorder.record()));
   saved_step_ = with_.state.step;
+}
+
+void TrainingLoop::save_before_bad_rows() {
+  if (with_.state.step == first_step_ || with_.state.step == saved_step_) return;
+  checkpoints_.keep_old();
+  save();
+  settle_checkpoints();
 }
 
 int TrainingLoop::stop(int signal) {

@@ -55,6 +55,9 @@ class TrainingLoop {
   // Evaluates if the last step asks for it. Returns 0, or the signal that ended the evaluation.
   int evaluate();
   void save();
+  // Saves the state before a step that failed because of its rows. Deletes no earlier checkpoint, because the weights
+  // may contribute to the failure.
+  void save_before_bad_rows();
   // Makes sure that the last step has a checkpoint, if this process did a step. Returns 128 + signal.
   int stop(int signal);
   // Returns the writer, and tells the other processes that this one may now wait for it.

@@ -24,14 +24,13 @@ std::vector<std::string> row_names(const std::vector<std::string>& sources) {
 }  // namespace
 
 void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const Batch& batch,
-                     const StepOutcome& outcome) {
+                     const StepOutcome& outcome, const std::function<void()>& save) {
   std::vector<std::string> rows = rows_not_finite(devices, run, state, batch);
   const std::string what =
       rows.empty() ? "Each row alone has a finite loss. The rows of the step are" : "The loss is not finite for";
   const std::vector<std::string> bad = row_names(rows), all = row_names(batch.sources);
   const std::string skip =
       bad.empty() ? "" : fmt::format(", or leave them out with skip_rows: [{}]", fmt::join(bad, ", "));
-  const auto kept = newest_checkpoint(run.output.folder);
   // No step has changed the weights yet, so the learning rate is not the cause. Rows that all fail have a common cause.
   if (state.step == 0 && bad.size() == all.size())
     throw UserError(
@@ -39,12 +38,15 @@ void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const 
         "arithmetic: `fettle generate` shows whether the model writes text, and bf16: false with fp16: false computes "
         "in float32. Otherwise check these rows{}",
         outcome.loss, outcome.grad_norm, what, fmt::join(bad.empty() ? all : bad, ", "), skip);
+  if (!bad.empty() && bad.size() < all.size()) save();
+  const auto kept = newest_checkpoint(run.output.folder);
   throw UserError(
       "step {}: loss {}, gradient norm {}. {} {}. The step did not change the weights; {}. Check these "
-      "rows{}, or lower learning_rate (now {}), and resume",
+      "rows{}, or lower learning_rate (now {}), and {}",
       state.step + 1, outcome.loss, outcome.grad_norm, what, fmt::join(bad.empty() ? all : bad, ", "),
-      kept ? "the last good checkpoint is " + kept->path.string() : "no checkpoint was saved yet", skip,
-      run.update.learning_rate);
+      kept && kept->step == state.step ? fmt::format("step {} is saved in {}", kept->step, kept->path.string())
+                                       : newest_checkpoint_text(run.output.folder),
+      skip, run.update.learning_rate, kept ? "resume" : "start the run again");
 }
 
 }  // namespace fettle

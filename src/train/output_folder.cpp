@@ -66,10 +66,24 @@ std::vector<fs::path> replaced_folders(const fs::path& output_dir) {
   return folders;
 }
 
+// Returns whether the run continues from a checkpoint that is not in output_dir. To an earlier run in output_dir, such
+// a run is a new one.
+bool comes_from_elsewhere(const Run& run) {
+  const std::string& from = run.output.resume_from;
+  std::error_code missing;
+  if (from.empty() || from == "true" || !fs::exists(from, missing)) return false;
+  fs::path named = fs::absolute(from).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();
+  const auto is_here = [&](const fs::path& checkpoint) {
+    return fs::equivalent(checkpoint.parent_path(), run.output.folder, missing);
+  };
+  return !is_here(named) && !is_here(fs::canonical(from, missing));
+}
+
 // Throws UserError if the run reads from a folder that clear_output would delete.
 void require_inputs_stay(const Run& run) {
   std::vector<std::string> inputs = run.adapters();
-  inputs.insert(inputs.end(), {run.model_folder, run.reference_folder});
+  inputs.insert(inputs.end(), {run.model_folder, run.reference_folder, run.output.resume_from});
   const auto real = [](const fs::path& path) {
     std::error_code ignored;
     return fs::weakly_canonical(path, ignored);
@@ -116,14 +130,21 @@ OutputFolder check_output(const Run& run) {
     info("{}: an interrupted run had begun to move its result here; completed the move", folder.string());
   }
   for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
-  const bool used = fs::exists(folder / kProgressLog, ignored) || fs::exists(folder / kResultMark, ignored) ||
-                    !list_checkpoints(folder).empty();
-  if (used && run.output.resume_from.empty() && !run.output.overwrite)
+  const bool finished = fs::exists(folder / kResultMark, ignored);
+  const bool used = finished || fs::exists(folder / kProgressLog, ignored) || !list_checkpoints(folder).empty();
+  const bool starts_anew = run.output.resume_from.empty() || comes_from_elsewhere(run);
+  if (used && starts_anew && !run.output.overwrite)
     throw UserError(
         "output_dir: {} contains an earlier run; set overwrite_output_dir: true to replace it, "
         "resume_from_checkpoint: true to continue it, or choose another folder",
         folder.string());
-  if (used && run.output.resume_from.empty()) require_inputs_stay(run);
+  const bool no_checkpoint = run.output.resume_from == "true" && list_checkpoints(folder).empty();
+  if (finished && no_checkpoint && !run.output.overwrite)
+    throw UserError(
+        "output_dir: {} has the result of an earlier run, but no checkpoint from which a run could continue; set "
+        "overwrite_output_dir: true to train again and replace the result, or choose another folder",
+        folder.string());
+  if (used && (starts_anew || no_checkpoint) && run.output.overwrite) require_inputs_stay(run);
   return alone;
 }
 
@@ -170,24 +191,29 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
   const fs::path folder = run.output.folder;
   const std::vector<CheckpointFolder> there = list_checkpoints(folder);
   int64_t free = free_bytes(folder);
-  if (!resuming)
+  const bool stay = resuming && !comes_from_elsewhere(run);  // else clear_output deletes them
+  if (!stay)
     for (const fs::path& old : replaced_folders(folder)) free += tree_bytes(old);
   // Later checkpoints do not count, because clear_output sets them aside.
-  const auto counts = [&](const CheckpointFolder& one) { return resuming && one.step <= done; };
+  const auto counts = [&](const CheckpointFolder& one) { return stay && one.step <= done; };
   const int64_t present = std::ranges::count_if(there, counts);
   const int64_t state = run.state_on_disk() && same_disk(folder, run.offload_dir) ? disk_layout(run).file_bytes : 0;
   const int64_t needed = disk_needed(run, base, length, done, present, several) + state;
   if (needed <= free) return;
   const int64_t parts = several ? parts_bytes(run) : 0, one = checkpoint_bytes(run, base);
-  const int64_t count = (needed - state - parts - result_bytes(run, base)) / one;
+  const int64_t rest = state + parts + result_bytes(run, base), count = (needed - rest) / one;
+  // Early stopping and save_strategy: best may write fewer checkpoints, perhaps only one.
+  const bool surely = (run.best.patience == 0 && !run.best.save) || one + rest > free;
   const std::optional<int64_t> limit = save_total_limit_within(run, base, present, free - parts - state);
-  throw DoesNotFit(
-      "output_dir: {} needs {} of disk space ({} checkpoint{} of {} and the result{}{}), but {} are free; {}free some "
+  const std::string text = fmt::format(
+      "output_dir: {} {} {} of disk space ({} checkpoint{} of {} and the result{}{}), but {} are free; {}free some "
       "space, or choose another disk",
-      folder.string(), size_text(needed), count, count == 1 ? "" : "s", size_text(one),
+      folder.string(), surely ? "needs" : "may need", size_text(needed), count, count == 1 ? "" : "s", size_text(one),
       several ? " and temporary files in which the processes pass their weights" : "",
       state > 0 ? fmt::format(", and {} in offload_dir, which is on the same disk", size_text(state)) : "",
       size_text(free), limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");
+  if (surely) throw DoesNotFit("{}", text);
+  warn("{}", text);
 }
 
 void require_offload_dir(const Run& run, const Devices& devices, int processes_of_host) {
@@ -203,7 +229,8 @@ void require_offload_dir(const Run& run, const Devices& devices, int processes_o
 
 void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
   const fs::path folder = run.output.folder;
-  if (resumed_step) {
+  const bool goes_on = resumed_step && !comes_from_elsewhere(run);
+  if (goes_on) {
     const std::vector<fs::path> aside = set_aside_after(folder, *resumed_step);
     for (const fs::path& one : aside)
       warn("this run goes back to step {}, so a later checkpoint is now called {}; delete it if you do not need it",
@@ -214,7 +241,7 @@ void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
           "checkpoints",
           run.output.resume_from);
   }
-  if (resumed_step || !run.output.overwrite) return;
+  if (goes_on || !run.output.overwrite) return;
   for (const fs::path& old : replaced_folders(folder)) remove_folder(old);
   std::error_code ignored;
   for (const char* name : {kProgressLog, kReportFile}) fs::remove(folder / name, ignored);

@@ -38,10 +38,11 @@ class OutputFolder {
   std::shared_ptr<Presence> presence_;
 };
 
-// Checks that output_dir is writable and that no other run uses it. If neither overwrite_output_dir nor
-// resume_from_checkpoint is set, also checks that it contains no earlier run. Creates the folder if it is missing. If a
-// killed run was moving its result into the folder, completes the move. Removes other unfinished files of killed runs.
-// Prints a message for each of these actions. Throws UserError when a check fails.
+// Checks that output_dir is writable and that no other run uses it. Without overwrite_output_dir, also checks that it
+// contains no earlier run, except one whose checkpoint the run continues, or one that was killed before its first
+// checkpoint if resume_from_checkpoint is true. Creates the folder if it is missing. If a killed run was moving its
+// result into the folder, completes the move. Removes other unfinished files of killed runs. Prints a message for each
+// of these actions. Throws UserError when a check fails.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 // Like check_output(run), for several processes. Also throws UserError when the processes see different folders under
 // this path.
@@ -69,7 +70,8 @@ std::optional<int64_t> save_total_limit_within(const Run& run, const ModelReposi
                                                int64_t free);
 
 // Throws DoesNotFit when fewer than disk_needed() bytes are free. If offload_dir is on the same disk, adds the size of
-// its file. The message has both figures and a remedy.
+// its file. The message has both figures and a remedy. If the run may write fewer checkpoints (early stopping,
+// save_strategy: best) and one of them fits, only warns.
 void require_disk(const Run& run, const ModelRepository& base, const RunLength& length, bool resuming, int64_t done,
                   bool several = false);
 
@@ -80,9 +82,10 @@ void require_offload_dir(const Run& run, const Devices& devices, int processes_o
 
 // With overwrite_output_dir, deletes the checkpoints (also those that were set aside), the log, the profiles and
 // report.html of the earlier run. The earlier result stays until write_root writes the new result (root_files.h).
-// `resumed_step` is the step from which the run continues. If there is one, deletes nothing. Instead, sets the
-// checkpoints of later steps aside (set_aside_after) and prints a warning for each: they belong to a course of the run
-// that the user has left, so no later start may continue from them. Throws UserError when a file cannot be changed.
+// `resumed_step` is the step from which the run continues. If it continues from a checkpoint in output_dir, deletes
+// nothing. Instead, sets the checkpoints of later steps aside (set_aside_after) and prints a warning for each: they
+// belong to a course of the run that the user has left, so no later start may continue from them. Throws UserError when
+// a file cannot be changed.
 void clear_output(const Run& run, std::optional<int64_t> resumed_step);
 
 }  // namespace fettle

@@ -124,9 +124,12 @@ TEST(UploadedFiles, AreTheResultWithoutCheckpointsAndLogs) {
   for (const char* file :
        {"adapter_model.safetensors", "README.md", ".lock", ".cache/x", "checkpoint-4/state/manifest.json",
         "checkpoint-6.tmp-0a/x", "trainer_log.jsonl", "fettle_run.json", "report.html", "runs/events", "train.log",
-        "recipe.yaml", "generated_predictions.jsonl", "wandb/run", "head/weights.bin"})
+        "recipe.yaml", "generated_predictions.jsonl", "wandb/run", "head/weights.bin",
+        "profile/plugins/profile/step_1/x.pb", "head/state", "checkpoint-4/adapter_model.safetensors"})
     write_text(folder / file, "x");
-  EXPECT_THAT(uploaded_files(folder.path()), ElementsAre("README.md", "adapter_model.safetensors", "head/weights.bin"));
+  EXPECT_THAT(uploaded_files(folder.path()),
+              ElementsAre("README.md", "adapter_model.safetensors", "head/state", "head/weights.bin"));
+  EXPECT_THAT(uploaded_files(folder / "checkpoint-4"), ElementsAre("adapter_model.safetensors"));
   EXPECT_THAT(uploaded_files(folder / "checkpoint-4/state"), ElementsAre("manifest.json"));
   EXPECT_THAT(uploaded_files(folder / "runs/.."), testing::Not(IsEmpty()));
 }

@@ -3,7 +3,12 @@
 
 #include <cmath>
 
+#include "checkpoint/repository.h"
+#include "checkpoint/saved/checkpoint_list.h"
+#include "reference_models.h"
 #include "report/best_evaluation.h"
+#include "report/recorder.h"
+#include "resolve_run.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -70,6 +75,63 @@ TEST(BestCheckpoint, IsTheBestEvaluationThatHasOne) {
   EXPECT_EQ(record.trainer.best_model_checkpoint, "c");
   choose_best_checkpoint(record, {.greater_is_better = true});
   EXPECT_EQ(record.trainer.best_model_checkpoint, "a");
+}
+
+// Records evaluations of a run with this recipe, and checks after which of them it saves a checkpoint.
+class Saves : public testing::Test {
+ protected:
+  Saves() {
+    recipe_.model_name_or_path = reference_model("llama").string();
+    recipe_.output_dir = (folder_ / "out").string();
+    recipe_.val_size = 0.1;
+    recipe_.eval_strategy = "steps";
+    recipe_.load_best_model_at_end = true;
+  }
+  void start(int64_t save_every) {
+    const ModelRepository repository = ModelRepository::open(recipe_.model_name_or_path);
+    run_.emplace(make_run(recipe_, repository.config(), "config.json", 1));
+    length_ = {.total_steps = 100, .save_every = save_every, .eval_every = 1};
+    recorder_.emplace(*run_, length_, ProgressOptions{}, RunRecord{}, false);
+  }
+  bool after(int64_t step, double loss) {
+    recorder_->step({.loss = 1}, {}, step, 0, false);
+    recorder_->evaluation({.loss = loss}, step);
+    return recorder_->saves();
+  }
+  std::string best() const {
+    return std::filesystem::path(recorder_->record().trainer.best_model_checkpoint).filename().string();
+  }
+
+  TempFolder folder_;
+  Recipe recipe_;
+  std::optional<fettle::Run> run_;
+  RunLength length_;
+  std::optional<Recorder> recorder_;
+};
+
+TEST_F(Saves, ABetterCheckpointThanTheSavedOnesAlthoughTheBestWasNotWritten) {
+  recipe_.save_strategy = "best";
+  start(0);
+  EXPECT_TRUE(after(1, 0.9));
+  EXPECT_TRUE(after(2, 0.5));
+  recorder_->not_saved(checkpoint_path(folder_ / "out", 2));
+  EXPECT_FALSE(after(3, 0.95));
+  EXPECT_TRUE(after(4, 0.7));
+  EXPECT_EQ(best(), "checkpoint-4");
+  EXPECT_FALSE(after(5, 0.8));
+  EXPECT_EQ(best(), "checkpoint-4");
+}
+
+// The checkpoint at the early end may be the best one that was saved.
+TEST_F(Saves, TheStepAtWhichTheRunEndsEarly) {
+  recipe_.save_strategy = "steps";
+  recipe_.early_stopping_patience = 2;
+  start(2);
+  EXPECT_FALSE(after(1, 0.5));
+  EXPECT_TRUE(after(2, 0.8));
+  EXPECT_TRUE(after(3, 0.7));
+  EXPECT_TRUE(recorder_->ends_early());
+  EXPECT_EQ(best(), "checkpoint-3");
 }
 
 }  // namespace

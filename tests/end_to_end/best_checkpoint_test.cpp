@@ -127,6 +127,14 @@ TEST_F(BestCheckpoint, EndsTheRunEarlyAndAResumedRunEndsTheSame) {
   EXPECT_EQ(weights(), result);
 }
 
+TEST_F(BestCheckpoint, AnEarlyEndSavesItsStep) {
+  const Outcome run = run_fettle(folder_, words({"early_stopping_patience=2", "eval_steps=1", "save_steps=50"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  const int64_t last = state()["global_step"];
+  ASSERT_LT(last, 12);
+  EXPECT_EQ(weights("checkpoint-" + std::to_string(last)), weights());
+}
+
 // Returns the step of the smallest evaluation loss in `log` among the steps in `saved`.
 int64_t best_of(const json& log, const std::set<int64_t>& saved) {
   int64_t step = 0;

@@ -145,6 +145,19 @@ TEST_F(Damaged, OverwritingDeletesTheOnesLeftBehind) {
   EXPECT_TRUE(fs::exists(out() / "checkpoint-4.abandoned-mine"));
 }
 
+// To the run in `out`, a run that continues from a checkpoint of another folder is a new one.
+TEST_F(Damaged, IsNotMixedWithARunFromAnotherFolder) {
+  const std::string from = (*whole_ / "out/checkpoint-4").string();
+  const auto keys = with(words(out()), {"save_strategy=no", "resume_from_checkpoint=" + from});
+  const Outcome refused = run_fettle(folder_, keys);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("contains an earlier run; set overwrite_output_dir: true"));
+  const Outcome run = run_fettle(folder_, with(keys, {"overwrite_output_dir=true"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(logged_losses(out()).size(), 2u);
+  EXPECT_FALSE(fs::exists(in(2, "")) || fs::exists(in(6, "")));
+}
+
 // Killed processes leave working folders, folders that were being deleted, and folders that were being replaced.
 TEST_F(Damaged, LeftoversAreIgnoredAndRemoved) {
   const std::string id = "0123456789abcdef";

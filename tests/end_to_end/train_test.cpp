@@ -297,17 +297,19 @@ TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
   }
   std::string rows;
   for (const char* text :
-       {"one row", "two rows", "three rows", "four rows", "the Q row", "six rows", "7 rows", "8 rows"})
+       {"one row", "two rows", "three rows", "four rows", "5 rows", "six rows", "the Q row", "8 rows"})
     rows += nlohmann::json{{"text", text}}.dump() + "\n";
   write_text(folder / "rows.jsonl", rows);
-  const auto words = with(
-      train_words(folder / "out"),
-      {"model_name_or_path=" + model.string(), "dataset=" + (folder / "rows.jsonl").string(), "disable_shuffling=true",
-       "stage=pt", "packing=false", "save_strategy=steps", "save_steps=1", "max_steps=4", "plot_loss=false"});
-  const std::string bad = (folder / "rows.jsonl").string() + ":5";
+  const auto words = with(train_words(folder / "out"),
+                          {"model_name_or_path=" + model.string(), "dataset=" + (folder / "rows.jsonl").string(),
+                           "disable_shuffling=true", "stage=pt", "packing=false", "save_strategy=steps", "save_steps=2",
+                           "save_total_limit=1", "max_steps=4", "plot_loss=false"});
+  const std::string bad = (folder / "rows.jsonl").string() + ":7";
   const Outcome stopped = run_fettle(folder, words);
   EXPECT_EQ(stopped.code, 2) << stopped.err;
   EXPECT_THAT(stopped.err, HasSubstr("skip_rows: [" + bad + "]"));
+  EXPECT_THAT(stopped.err, HasSubstr("step 3 is saved in " + (folder / "out/checkpoint-3").string()));
+  EXPECT_TRUE(std::filesystem::exists(folder / "out/checkpoint-2")) << "no earlier checkpoint is deleted";
   const Outcome alone = run_fettle(folder, with(words, {"output_dir=" + (folder / "alone").string(),
                                                         "per_device_train_batch_size=1", "max_steps=8"}));
   EXPECT_THAT(alone.err, HasSubstr("skip_rows: [" + bad + "]")) << "the step has no other row";
@@ -316,6 +318,7 @@ TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
   EXPECT_THAT(wrong.err, HasSubstr("skip_rows: '" + bad + "0' is not a row to train"));
   const Outcome resumed = run_fettle(folder, with(words, {"resume_from_checkpoint=true", "skip_rows=" + bad}));
   EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("Continuing from step = 3"));
   EXPECT_EQ(logged_losses(folder / "out").size(), 4u);
 }
 

@@ -87,6 +87,14 @@ TEST_F(FailedSave, IsReportedByTheDestructor) {
               AllOf(HasSubstr("checkpoint-2 could not be saved"), HasSubstr("no checkpoint is complete yet")));
 }
 
+TEST(NewestCheckpoint, WithOnlyWeightsIsNamedInMessages) {
+  TempFolder folder;
+  EXPECT_EQ(newest_checkpoint_text(folder.path()), "no checkpoint is complete yet");
+  write_text(folder / "checkpoint-1/adapter_model.safetensors", "");
+  EXPECT_THAT(newest_checkpoint_text(folder.path()),
+              HasSubstr("the newest checkpoint, " + (folder / "checkpoint-1").string() + ", has only weights"));
+}
+
 // Writes a checkpoint at step 1. The tests compare it with other runs.
 class OtherRun : public testing::Test {
  protected:
@@ -331,8 +339,30 @@ TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
   EXPECT_EQ(error(), "no error");
   write_text(folder / "out/all_results.json", "{}");
   EXPECT_THAT(error(), HasSubstr("contains an earlier run; set overwrite_output_dir: true"));
+  recipe.resume_from_checkpoint = "true";
+  EXPECT_THAT(error(), AllOf(HasSubstr("no checkpoint from which a run could continue"),
+                             HasSubstr("set overwrite_output_dir: true")));
   recipe.overwrite_output_dir = true;
   EXPECT_EQ(error(), "no error");
+}
+
+// A checkpoint of another folder belongs to another run than the one in output_dir.
+TEST(Output, ACheckpointOfAnotherFolderDoesNotContinueTheRunThere) {
+  TempFolder folder;
+  for (const char* checkpoint : {"out/checkpoint-2", "other/checkpoint-2"}) fs::create_directories(folder / checkpoint);
+  fs::create_directory_symlink(folder / "out", folder / "link");
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  auto error = [&](const char* checkpoint) {
+    recipe.resume_from_checkpoint = (folder / checkpoint).string();
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    return user_error([&] { const OutputFolder made = check_output(run); });
+  };
+  for (const char* here : {"out/checkpoint-2", "out/checkpoint-2/", "link/checkpoint-2", "out/../link/checkpoint-2"})
+    EXPECT_EQ(error(here), "no error") << here;
+  EXPECT_THAT(error("other/checkpoint-2"), HasSubstr("contains an earlier run; set overwrite_output_dir: true"));
+  recipe.overwrite_output_dir = true;
+  EXPECT_EQ(error("other/checkpoint-2"), "no error");
 }
 
 TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
@@ -350,6 +380,14 @@ TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
   };
   EXPECT_THAT(error(), AllOf(HasSubstr("(1099511627776 checkpoints of"), HasSubstr("are free"),
                              HasSubstr("set save_total_limit: ")));
+  // The run may end early, and then has fewer checkpoints.
+  recipe.eval_strategy = "steps";
+  recipe.val_size = 0.1;
+  recipe.early_stopping_patience = 2;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(error(), "no error");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("may need "));
+  recipe.early_stopping_patience = 0;
   recipe.save_total_limit = 3;
   EXPECT_EQ(error(), "no error");
 }

@@ -74,6 +74,19 @@ std::optional<CheckpointFolder> newest_checkpoint(const fs::path& output_dir) {
   return newest == all.rend() ? std::nullopt : std::optional(*newest);
 }
 
+std::string newest_checkpoint_text(const fs::path& output_dir) {
+  if (const auto newest = newest_checkpoint(output_dir))
+    return "the last complete checkpoint is " + newest->path.string();
+  std::vector<CheckpointFolder> weights = list_checkpoints(output_dir);
+  std::error_code ignored;
+  std::erase_if(weights, [&](const CheckpointFolder& one) { return fs::exists(state_folder(one.path), ignored); });
+  if (weights.empty()) return "no checkpoint is complete yet";
+  return fmt::format(
+      "the newest checkpoint, {}, has only weights (save_only_model), so a new run can start from it, but no run can "
+      "resume from it",
+      weights.back().path.string());
+}
+
 std::optional<fs::path> find_checkpoint(const fs::path& output_dir, const std::string& value) {
   if (value == "true") {
     std::optional<fs::path> newest;

@@ -22,6 +22,9 @@ std::filesystem::path state_folder(const std::filesystem::path& checkpoint);
 // Returns the checkpoints sorted by step, the oldest first; empty when the folder does not exist.
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // the newest complete one
+// Returns a text for messages: "the last complete checkpoint is out/checkpoint-4". If no checkpoint is complete, the
+// text says so, and names the newest one that has only weights (save_only_model).
+std::string newest_checkpoint_text(const std::filesystem::path& output_dir);
 // Returns the checkpoint that resume_from_checkpoint means. `value` is the path of a checkpoint, or "true" for the
 // newest checkpoint with a state. Returns nullopt for "true" when there is no checkpoint. StateReader checks whether
 // the state is intact. Throws UserError when a named folder is missing or has no state, and for "true" when there are

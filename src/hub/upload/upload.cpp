@@ -102,11 +102,14 @@ std::string commit_lines(const std::vector<SentFile>& files, const std::string& 
   return out;
 }
 
-bool is_left_out(const std::string& name) {
+bool is_left_out(const fs::path& path) {
+  const std::string name = path.filename().string();
   constexpr std::array<std::string_view, 7> kLogs{kProgressLog, kRunFile, kReportFile, kTrainOutput,
                                                   kTrainRecipe, "runs",   "wandb"};
   return name.ends_with("predictions.jsonl") || name.starts_with('.') || name.starts_with("checkpoint-") ||
-         name.find(".tmp-") != std::string::npos || std::ranges::find(kLogs, name) != kLogs.end();
+         name.find(".tmp-") != std::string::npos || std::ranges::find(kLogs, name) != kLogs.end() ||
+         (name == "state" && fs::exists(path / "manifest.json")) ||  // a checkpoint's optimizer state
+         (name == "profile" && fs::exists(path / "plugins"));        // profiles of steps
 }
 
 }  // namespace
@@ -114,7 +117,7 @@ bool is_left_out(const std::string& name) {
 std::vector<std::string> uploaded_files(const fs::path& folder) {
   std::vector<std::string> out;
   for (auto at = fs::recursive_directory_iterator(folder); at != fs::recursive_directory_iterator(); ++at) {
-    if (is_left_out(at->path().filename().string())) {
+    if (is_left_out(at->path())) {
       if (at->is_directory()) at.disable_recursion_pending();
       continue;
     }

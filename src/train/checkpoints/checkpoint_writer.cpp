@@ -26,8 +26,7 @@ namespace fs = std::filesystem;
 
 std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output, bool required) {
   const auto kept = newest_checkpoint(output);
-  const std::string last =
-      kept ? "the last complete checkpoint is " + kept->path.string() : "no checkpoint is complete yet";
+  const std::string last = newest_checkpoint_text(output);
   return fmt::format(
       "{} could not be saved: {}; {}{}", name, error.what(), required ? "" : "training continues; ",
       required && kept ? last + "; remove the cause, then continue with resume_from_checkpoint=true" : last);
@@ -104,6 +103,7 @@ CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t 
 }
 
 void CheckpointWriter::delete_old(const fs::path& newest, const RunRecord& record) const {
+  if (keeps_old_) return;
   try {
     delete_old_checkpoints(run_.output.folder, run_.output.save_total_limit, newest,
                            record.trainer.best_model_checkpoint);
@@ -199,6 +199,11 @@ void CheckpointWriter::check() {
 
 void CheckpointWriter::settle() {
   if (!pending_.empty()) finish(false);
+}
+
+void CheckpointWriter::keep_old() {
+  settle();  // so that no other thread reads keeps_old_
+  keeps_old_ = true;
 }
 
 void CheckpointWriter::require() {

@@ -50,6 +50,8 @@ class CheckpointWriter {
   // Saves a checkpoint. Returns the seconds that training waited. The checkpoint has what `record` is once it is known
   // whether the previous checkpoint could be written.
   double save(const TrainState& state, const RunRecord& record);
+  // From now on, checkpoints beyond save_total_limit are not deleted. First waits as settle() does.
+  void keep_old();
   // Prints a message when a checkpoint is complete; warns, once, when it could not be written.
   void check();
   // Waits until no checkpoint is being written, then does the same as check().
@@ -81,6 +83,7 @@ class CheckpointWriter {
   std::function<int64_t()> free_memory_;
   const Processes* processes_;
   std::function<void(const std::filesystem::path&)> failed_;
+  bool keeps_old_ = false;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none
   struct {
     double total = 0, before = 0;  // seconds that training waited, in total and for the previous checkpoint
