@@ -167,7 +167,7 @@ TEST_P(CpuLora, EqualsTheBody) {
     SCOPED_TRACE(static_cast<int>(remat));
     const Ran body = run_lora_layers(s, remat, {}), kernel = run_lora_layers(s, remat, chooser(s.mesh.size()));
     ASSERT_EQ(kernel.kernels.size(), 1u);
-    EXPECT_EQ(kernel.kernels[0].kernel, "cpu_lora/5");
+    EXPECT_EQ(kernel.kernels[0].kernel, "cpu_lora/6");
     EXPECT_EQ(kernel.kernels[0].calls, kLayers * (remat == Remat::kFull ? 3 : 2));
     expect_near(kernel, body, s.dtype == DType::kF32 ? 1e-5 : 2e-2);
   }

@@ -19,7 +19,7 @@ bool many_rows_pay(const CompositeSite& site);
 // was measured in bf16 on a CPU with AMX (benchmarks/linear_202611.md).
 bool linear_pays(const CompositeSite& site);
 
-inline constexpr const char* kLinearKernel = "cpu_linear/6";
+inline constexpr const char* kLinearKernel = "cpu_linear/7";
 // The handler's name. It includes a version, so that programs in the compile cache never call another version.
 inline constexpr const char* kProductTarget = "fettle_cpu_product_5";
 void register_linear(const Plugin& plugin);

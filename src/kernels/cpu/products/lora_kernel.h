@@ -12,7 +12,7 @@ namespace fettle::cpu {
 // otherwise returns nullopt.
 std::optional<Kernel> lora_kernel(const CompositeSite& site);
 
-inline constexpr const char* kLoraKernel = "cpu_lora/5";
+inline constexpr const char* kLoraKernel = "cpu_lora/6";
 // The handlers' names. They include a version, so that programs in the compile cache never call another version.
 inline constexpr const char* kLoraTarget = "fettle_cpu_lora_3";
 inline constexpr const char* kLoraGradientTarget = "fettle_cpu_lora_gradient_3";
