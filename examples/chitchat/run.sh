@@ -20,7 +20,9 @@ rows=$("$here/fetch_rows.sh")
 words=(model_name_or_path="$model" "$@")
 
 say "training"
-"$fettle" train "$recipe" "${words[@]}" resume_from_checkpoint=true
+start=resume_from_checkpoint=true
+compgen -G "$tuned/checkpoint-*" >/dev/null || start=overwrite_output_dir=true
+"$fettle" train "$recipe" "${words[@]}" "$start"
 say "60 pieces of held-out conversations, before and after"
 "$fettle" eval "$recipe" "${words[@]}" adapter_name_or_path="$tuned" max_samples=60 eval_task=loss \
   output_dir="$work/evaluation"

@@ -24,7 +24,8 @@ say "training"
 # If the rows, the recipe and the words are those of the earlier run, that run continues. Otherwise, a new run starts.
 settings=$({ printf '%s\n' "${words[@]}"; cat "$recipe" "$work"/{train,eval}.jsonl; } | sha256sum)
 start=resume_from_checkpoint=true
-[[ $settings == "$(cat "$work/settings" 2>/dev/null)" ]] || start=overwrite_output_dir=true
+[[ $settings == "$(cat "$work/settings" 2>/dev/null)" ]] && compgen -G "$tuned/checkpoint-*" >/dev/null ||
+  start=overwrite_output_dir=true
 [[ $start != overwrite* ]] || rm -rf "$tuned"/checkpoint-* "$work/figures.txt" "$work/merged"
 echo "$settings" >"$work/settings"
 "$fettle" train "$recipe" "${words[@]}" "$start"

@@ -250,7 +250,7 @@ std::vector<Key> output_keys() {
       {.name = "save_strategy",
        .group = Group::kOutput,
        .member = &Recipe::save_strategy,
-       .help = "When checkpoints are saved. best: after each evaluation that is better than all earlier ones.",
+       .help = "When checkpoints are saved. best: after each evaluation that is better than those of all checkpoints.",
        .values = {"no", "steps", "epoch", "best"},
        .spellings = {{"false", "no"}}},
       {.name = "save_steps",

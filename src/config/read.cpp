@@ -118,6 +118,7 @@ class Reader {
     std::vector<std::string> taken;
     for (const auto& [key, value] : dialect.usual) {
       if (recipe_.set_at.contains(key)) continue;
+      if (key == "save_strategy" && recipe_.set_at.contains("save_steps") && recipe_.save_steps != 0) continue;
       if ((key == "eval_strategy" || key == "eval_steps") && !suits("eval_strategy")) continue;
       take(key, {value, place});
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));

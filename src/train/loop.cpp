@@ -76,6 +76,8 @@ int TrainingLoop::finish_step() {
 
 int TrainingLoop::evaluate() {
   if (!with_.held_out || !with_.length.evaluates_after(with_.state.step)) return 0;
+  // The evaluation is compared with the checkpoints that were written. All processes must know the same ones.
+  if (with_.run.best.save && with_.processes.several()) settle_checkpoints();
   with_.processes.enter("evaluating");
   const auto end_on_signal = [this] {
     if (const int signal = with_.processes.stop_before_batch(); signal != 0) throw EvaluationEnded{signal};

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/file_error.h"
 #include "base/files/free_space.h"
+#include "base/files/json_file.h"
 #include "base/files/run_files.h"
 #include "base/log.h"
 #include "base/size_text.h"
@@ -80,6 +82,18 @@ bool comes_from_elsewhere(const Run& run) {
   return !is_here(named) && !is_here(fs::canonical(from, missing));
 }
 
+// Returns whether the folder has a result of the run that was there last. If a later run began and was killed before
+// its first checkpoint, fettle_run.json describes that run.
+bool has_own_result(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder / kResultMark, ignored)) return false;
+  try {
+    return read_json_file<nlohmann::json>(folder / kRunFile).value("state", "finished") == "finished";
+  } catch (const std::exception&) {
+    return true;  // the file only describes a run; it may be missing
+  }
+}
+
 // Throws UserError if the run reads from a folder that clear_output would delete.
 void require_inputs_stay(const Run& run) {
   std::vector<std::string> inputs = run.adapters();
@@ -130,15 +144,18 @@ OutputFolder check_output(const Run& run) {
     info("{}: an interrupted run had begun to move its result here; completed the move", folder.string());
   }
   for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
-  const bool finished = fs::exists(folder / kResultMark, ignored);
-  const bool used = finished || fs::exists(folder / kProgressLog, ignored) || !list_checkpoints(folder).empty();
-  const bool starts_anew = run.output.resume_from.empty() || comes_from_elsewhere(run);
+  const bool finished = has_own_result(folder), has_checkpoints = !list_checkpoints(folder).empty();
+  const bool used =
+      fs::exists(folder / kResultMark, ignored) || fs::exists(folder / kProgressLog, ignored) || has_checkpoints;
+  // A run that goes on from another folder and was killed before its first checkpoint here may be started again.
+  const bool starts_anew =
+      run.output.resume_from.empty() || (comes_from_elsewhere(run) && (finished || has_checkpoints));
   if (used && starts_anew && !run.output.overwrite)
     throw UserError(
         "output_dir: {} contains an earlier run; set overwrite_output_dir: true to replace it, "
         "resume_from_checkpoint: true to continue it, or choose another folder",
         folder.string());
-  const bool no_checkpoint = run.output.resume_from == "true" && list_checkpoints(folder).empty();
+  const bool no_checkpoint = run.output.resume_from == "true" && !has_checkpoints;
   if (finished && no_checkpoint && !run.output.overwrite)
     throw UserError(
         "output_dir: {} has the result of an earlier run, but no checkpoint from which a run could continue; set "
@@ -242,7 +259,13 @@ void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
           run.output.resume_from);
   }
   if (goes_on || !run.output.overwrite) return;
-  for (const fs::path& old : replaced_folders(folder)) remove_folder(old);
+  const std::vector<fs::path> replaced = replaced_folders(folder);
+  if (resumed_step && !replaced.empty())
+    warn(
+        "{}: the {} checkpoint{} there {} deleted, because overwrite_output_dir is set; to start this run again, set "
+        "resume_from_checkpoint: true",
+        folder.string(), replaced.size(), replaced.size() == 1 ? "" : "s", replaced.size() == 1 ? "is" : "are");
+  for (const fs::path& old : replaced) remove_folder(old);
   std::error_code ignored;
   for (const char* name : {kProgressLog, kReportFile}) fs::remove(folder / name, ignored);
   fs::remove_all(folder / "profile" / "plugins" / "profile", ignored);

@@ -7,6 +7,7 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "plan/mesh_choice.h"
+#include "report/best_evaluation.h"
 #include "report/recorder.h"
 #include "run/preflight.h"
 #include "step/memory_table.h"
@@ -68,13 +69,14 @@ WrittenStep Prepared::written() const {
 }
 
 bool Prepared::nothing_to_do() const {
-  if (!resume || resume->step < length.total_steps || !has_result(asked.output.folder, resume->checkpoint) ||
-      chooses_other_weights(asked))
-    return false;
-  info(
-      "{} is the end of the run, and the result is in {}, so there is nothing to do; raise max_steps or "
-      "num_train_epochs to continue",
-      resume->checkpoint.string(), asked.output.folder);
+  if (!resume || !has_result(asked.output.folder, resume->checkpoint) || chooses_other_weights(asked)) return false;
+  const int64_t patience = asked.best.patience;
+  const auto best = patience > 0 ? best_evaluation(record.trainer.log_history, asked.best) : std::nullopt;
+  const bool early = best && best->not_better >= patience;
+  if (resume->step < length.total_steps && !early) return false;
+  info("{} is the end of the run, and the result is in {}, so there is nothing to do; raise {} to continue",
+       resume->checkpoint.string(), asked.output.folder,
+       early ? "early_stopping_patience" : "max_steps or num_train_epochs");
   return true;
 }
 

@@ -519,6 +519,7 @@ TEST_F(RecipeShape, NoCheckpointEveryZeroSteps) {
   EXPECT_EQ(read(own + "save_strategy: epoch\n", {"save_steps=0"}).save_strategy, "epoch");
   EXPECT_EQ(read(kAxolotlRun + "save_steps: 0\n").save_strategy, "epoch");
   EXPECT_EQ(read(kAxolotlRun + "save_steps: 0\n", {"save_steps=100"}).save_strategy, "steps");
+  EXPECT_EQ(read(kAxolotlRun, {"save_every=100"}).save_strategy, "steps");
   const Recipe twice = read(kAxolotlRun + "save_steps: 0\nsaves_per_epoch: 2\n");
   EXPECT_EQ(twice.save_strategy, "steps");
   EXPECT_EQ(twice.save_steps, 0.5);

@@ -128,11 +128,15 @@ TEST_F(BestCheckpoint, EndsTheRunEarlyAndAResumedRunEndsTheSame) {
 }
 
 TEST_F(BestCheckpoint, AnEarlyEndSavesItsStep) {
-  const Outcome run = run_fettle(folder_, words({"early_stopping_patience=2", "eval_steps=1", "save_steps=50"}));
+  const auto keys = words({"early_stopping_patience=2", "eval_steps=1", "save_steps=50"});
+  const Outcome run = run_fettle(folder_, keys);
   ASSERT_EQ(run.code, 0) << run.err;
   const int64_t last = state()["global_step"];
   ASSERT_LT(last, 12);
   EXPECT_EQ(weights("checkpoint-" + std::to_string(last)), weights());
+  const Outcome again = run_fettle(folder_, with(keys, {"resume_from_checkpoint=true"}));
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.err, HasSubstr("nothing to do; raise early_stopping_patience to continue"));
 }
 
 // Returns the step of the smallest evaluation loss in `log` among the steps in `saved`.

@@ -342,6 +342,11 @@ TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
   recipe.resume_from_checkpoint = "true";
   EXPECT_THAT(error(), AllOf(HasSubstr("no checkpoint from which a run could continue"),
                              HasSubstr("set overwrite_output_dir: true")));
+  // A later run that replaces the result was killed before its first checkpoint.
+  write_text(folder / "out/fettle_run.json", R"({"state": "running"})");
+  EXPECT_EQ(error(), "no error");
+  write_text(folder / "out/fettle_run.json", R"({"state": "finished"})");
+  EXPECT_THAT(error(), HasSubstr("no checkpoint from which a run could continue"));
   recipe.overwrite_output_dir = true;
   EXPECT_EQ(error(), "no error");
 }
@@ -361,6 +366,11 @@ TEST(Output, ACheckpointOfAnotherFolderDoesNotContinueTheRunThere) {
   for (const char* here : {"out/checkpoint-2", "out/checkpoint-2/", "link/checkpoint-2", "out/../link/checkpoint-2"})
     EXPECT_EQ(error(here), "no error") << here;
   EXPECT_THAT(error("other/checkpoint-2"), HasSubstr("contains an earlier run; set overwrite_output_dir: true"));
+  // This run itself, killed before its first checkpoint here, left only a log.
+  fs::rename(folder / "out/checkpoint-2", folder / "away");
+  write_text(folder / "out/trainer_log.jsonl", "{}\n");
+  EXPECT_EQ(error("other/checkpoint-2"), "no error");
+  fs::rename(folder / "away", folder / "out/checkpoint-2");
   recipe.overwrite_output_dir = true;
   EXPECT_EQ(error("other/checkpoint-2"), "no error");
 }
