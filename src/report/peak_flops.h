@@ -19,8 +19,8 @@ double data_sheet_flops(const std::string& kind, DType compute);
 double best_product_flops(const std::function<double(int64_t n, DType dtype)>& seconds_of, DType compute);
 
 // Returns the peak FLOP/s of all devices in use, for products in dtype `compute`. The figure of a GPU comes from the
-// maker's data sheet. The figure of a CPU is best_product_flops, measured now (about 0.5 s): each product by XLA and by
-// the run's kernels, of which the faster one counts. Returns 0 when the figure is not known, and for a CPU run of
+// maker's data sheet. The figure of a CPU is best_product_flops, measured now (less than 1 s): each product by XLA and
+// by the run's kernels, of which the faster one counts. Returns 0 when the figure is not known, and for a CPU run of
 // several processes.
 double peak_flops(const Devices& devices, const KernelSet& kernels, DType compute);
 
