@@ -53,7 +53,7 @@ bool begins_known_key(const std::string& name) {
 
 // Returns what the flag takes; nullopt if `name` is neither a key of Fettle nor a known key of another tool.
 std::optional<Takes> takes_of(const std::string& name) {
-  if (name == "loss_type") return Takes::kList;  // in TRL, it may be the parts of a sum
+  if (takes_text_or_list(name)) return Takes::kList;
   if (const Key* key = find_key(name)) return takes_of(*key);
   const Key* map = find_key(name.substr(0, name.find('.')));
   if (map != nullptr && is_map(*map)) return Takes::kValue;

@@ -436,11 +436,11 @@ Reader::Wishes read_file(Recipe& recipe, const YAML::Node& root, const YAML::Nod
 }
 
 // Returns the value of an override as YAML. For keys of type text, the value is the literal text, so that a prompt may
-// contain colons and quotes. For keys that take one text or two (Key::one_or_two), it is too, unless it begins like a
-// list; the same holds for TRL's loss_type. The word null is an exception: it means the default for these keys, too.
+// contain colons and quotes. A value that begins like a list is read as one if the key takes_text_or_list. The word
+// null means the default for all keys.
 YAML::Node override_value(const std::string& name, const std::string& text, const std::string& where) {
   const Key* key = find_key(name);
-  const bool list = text.starts_with('[') && (name == "loss_type" || (key && key->one_or_two));
+  const bool list = text.starts_with('[') && takes_text_or_list(name);
   const bool literal = key && !list && (key->one_or_two || std::holds_alternative<std::string Recipe::*>(key->member));
   if (literal && text != "null") return YAML::Node(text);
   try {

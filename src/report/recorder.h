@@ -45,7 +45,7 @@ class Recorder {
   // save_strategy: best, whether its evaluation is better than those of all checkpoints.
   bool saves() const;
   // Returns whether the run must end because the last evaluations were not better (early_stopping_patience).
-  bool ends_early() const { return run_.best.patience > 0 && not_better_ >= run_.best.patience; }
+  bool ends_early() const { return run_.best.ends_after(not_better_); }
   // Writes trainer_state.json, train_results.json, eval_results.json, all_results.json and the plots into `folder`.
   void write(const std::filesystem::path& folder);
   // Prints the final metrics and ends the run in the trackers. Warns when lines could not be written to

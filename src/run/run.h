@@ -51,6 +51,8 @@ struct BestSpec {
   std::string metric_at, load_at_end_at;  // where `metric` and `load_at_end` were set, for messages
 
   bool used() const { return load_at_end || save || patience > 0; }
+  // Returns whether the run ends after this many evaluations in a row without a better metric.
+  bool ends_after(int64_t not_better) const { return patience > 0 && not_better >= patience; }
 };
 
 // The files that a command writes.

@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/files/file_error.h"
 #include "base/files/free_space.h"
-#include "base/files/json_file.h"
 #include "base/files/run_files.h"
 #include "base/log.h"
 #include "base/size_text.h"
@@ -86,12 +84,7 @@ bool comes_from_elsewhere(const Run& run) {
 // its first checkpoint, fettle_run.json describes that run.
 bool has_own_result(const fs::path& folder) {
   std::error_code ignored;
-  if (!fs::exists(folder / kResultMark, ignored)) return false;
-  try {
-    return read_json_file<nlohmann::json>(folder / kRunFile).value("state", "finished") == "finished";
-  } catch (const std::exception&) {
-    return true;  // the file only describes a run; it may be missing
-  }
+  return fs::exists(folder / kResultMark, ignored) && last_run_finished(folder);
 }
 
 // Throws UserError if the run reads from a folder that clear_output would delete.

@@ -9,6 +9,7 @@
 #include "plan/mesh_choice.h"
 #include "report/best_evaluation.h"
 #include "report/recorder.h"
+#include "report/view/run_file.h"
 #include "run/preflight.h"
 #include "step/memory_table.h"
 #include "train/checkpoints/best_checkpoint.h"
@@ -36,7 +37,7 @@ bool chooses_other_weights(const Run& run) {
     if (recipe.value("load_best_model_at_end", false) != run.best.load_at_end) return true;
     for (const char* key : {"metric_for_best_model", "greater_is_better"})
       if (run.best.load_at_end && recipe.value(key, nlohmann::json()) != own.value(key, nlohmann::json())) return true;
-    return last.value("state", "") != "finished";
+    return !last_run_finished(run.output.folder);
   } catch (const std::exception&) {
     return false;  // the file only describes a run; it may be missing
   }
@@ -70,9 +71,8 @@ WrittenStep Prepared::written() const {
 
 bool Prepared::nothing_to_do() const {
   if (!resume || !has_result(asked.output.folder, resume->checkpoint) || chooses_other_weights(asked)) return false;
-  const int64_t patience = asked.best.patience;
-  const auto best = patience > 0 ? best_evaluation(record.trainer.log_history, asked.best) : std::nullopt;
-  const bool early = best && best->not_better >= patience;
+  const auto best = best_evaluation(record.trainer.log_history, asked.best);
+  const bool early = best && asked.best.ends_after(best->not_better);
   if (resume->step < length.total_steps && !early) return false;
   info("{} is the end of the run, and the result is in {}, so there is nothing to do; raise {} to continue",
        resume->checkpoint.string(), asked.output.folder,

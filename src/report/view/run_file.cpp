@@ -106,6 +106,14 @@ ordered_json run_facts_json(const RunFacts& facts) {
           {"machine", machine_json(facts)}};
 }
 
+bool last_run_finished(const fs::path& folder) {
+  try {
+    return read_json_file<nlohmann::json>(folder / kRunFile).value("state", "finished") == "finished";
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
 void RunFile::begin(const RunFacts& facts, bool report) {
   try {
     folder_ = fs::absolute(facts.run.output.folder);

@@ -38,6 +38,10 @@ struct RunFacts {
 // not trained), and the machine.
 nlohmann::ordered_json run_facts_json(const RunFacts& facts);
 
+// Returns whether the run that was last in `folder` finished. True if fettle_run.json is missing or damaged, because it
+// only describes a run.
+bool last_run_finished(const std::filesystem::path& folder);
+
 // A problem with these files only causes a warning; the run continues.
 class RunFile {
  public:
