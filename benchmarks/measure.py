@@ -16,6 +16,11 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 REPLY = 64
+deadline = None  # the value of time.perf_counter() at which a running program is ended
+
+
+class OutOfTime(Exception):
+    """The deadline has passed."""
 
 
 def run(command, watched=None, **environment):
@@ -30,15 +35,22 @@ def run(command, watched=None, **environment):
 
         process = subprocess.Popen([str(part) for part in command], stdout=out, stderr=err, stdin=subprocess.DEVNULL,
                                    env=dict(os.environ, **environment))  # fmt: skip
+        timer = threading.Timer(deadline - start, process.kill) if deadline else None
+        if timer:
+            timer.start()
         if watched:
             threading.Thread(target=watch, daemon=True).start()
         _, status, usage = os.wait4(process.pid, 0)
         done.set()
+        if timer:
+            timer.cancel()
         seconds = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
         err.seek(0)
         said = err.read()
+        if deadline and start + seconds >= deadline:
+            raise OutOfTime
         if process.returncode != 0:
             sys.exit(f"{' '.join(map(str, command))}\nexit {process.returncode}\n{said}")
         return dict(out=out.read(), err=said, memory=usage.ru_maxrss * 1024, seconds=seconds,
@@ -46,6 +58,8 @@ def run(command, watched=None, **environment):
 
 
 def rows_file(work, model):
+    if work.real:
+        return model / "real-chat.jsonl"
     return model / ("chat.jsonl" if work.kind in ("chat", "eval") else f"rows-{work.length}.jsonl")
 
 

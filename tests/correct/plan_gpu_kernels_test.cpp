@@ -105,7 +105,7 @@ TEST(PlanGpuKernels, Rocm) {
   const Compiled on = compiled_for("mi300x:8", "rocm_attention");
   ASSERT_EQ(on.kernels.size(), 1u);
   EXPECT_EQ(on.kernels[0].calls, 2 * 4);
-  EXPECT_THAT(on.timeline.unknown_kernels, ElementsAre("rocm_attention/1")) << "its rate is not known";
+  EXPECT_THAT(on.timeline.unknown_kernels, IsEmpty());
   EXPECT_GE(on.timeline.flops, static_cast<double>(on.kernels[0].cost.flops) / 8) << "the bound counts it";
 }
 

@@ -120,6 +120,26 @@ TEST_F(Compile, ASecondStartWithAutoCompilesNothing) {
   EXPECT_EQ(logged_losses(folder / "second"), logged_losses(folder / "first"));
 }
 
+// Prompts of 17 to 32 tokens have one program, and the tokens after them another one.
+TEST_F(Compile, PromptsOfARangeOfLengthsShareTheirPrograms) {
+  TempFolder folder;
+  const auto generate = [&](int64_t tokens) {
+    std::vector<int64_t> labels(static_cast<size_t>(tokens), -100);
+    write_text(folder / "prompt.jsonl",
+               nlohmann::json{{"input_ids", std::vector<int64_t>(labels.size(), 3)}, {"labels", labels}}.dump() + "\n");
+    const Outcome run = run_fettle(
+        folder, {"generate", "model_name_or_path=" + reference_model("llama").string(), "plugin=cpu", "do_sample=false",
+                 "dataset=" + (folder / "prompt.jsonl").string(), "compile_cache=" + (folder / "cache").string(),
+                 "max_new_tokens=4", "per_device_eval_batch_size=1"});
+    EXPECT_EQ(run.code, 0) << run.err;
+    return programs(folder / "cache");
+  };
+  const auto compiled = generate(20);
+  EXPECT_FALSE(compiled.empty());
+  EXPECT_EQ(generate(30), compiled);
+  EXPECT_NE(generate(40), compiled) << "longer than the range";
+}
+
 TEST_F(Compile, VerbosePrintsTheTimeOfEachPart) {
   TempFolder folder;
   const std::vector<std::string> model{"model_name_or_path=" + reference_model("llama").string(), "plugin=cpu",
