@@ -108,7 +108,9 @@ void require_trust(const fs::path& plugin, const Vendor& vendor) {
   };
   check(plugin);
   std::vector<fs::path> folders{plugin.parent_path()};
-  if (!vendor.opened_libraries.empty()) folders.push_back(plugin.parent_path().parent_path() / "nvidia");
+  if (!vendor.opened_libraries.empty())
+    for (const fs::path& near : {plugin.parent_path(), plugin.parent_path().parent_path()})
+      folders.push_back(near.parent_path() / "nvidia");
   std::error_code none;
   for (const fs::path& folder : folders)
     for (const auto& entry : fs::recursive_directory_iterator(folder, none))

@@ -21,8 +21,9 @@ std::vector<Library> check_libraries(const std::filesystem::path& plugin, const 
 
 // Throws DeviceError when the plugin lies in the cache and another user could have changed the plugin or a file that
 // was installed with it. The installed files are those in the plugin's folder. For a vendor with
-// Vendor::opened_libraries, the files in the folder `nvidia` beside the plugin's folder also count. Plugins outside of
-// the cache are trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
+// Vendor::opened_libraries, the files in two folders also count: in the folder `nvidia` beside the plugin's folder
+// (`make plugins`), and in the one beside the parent of the plugin's folder (pip). Plugins outside of the cache are
+// trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
 void require_trust(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Returns the driver's version, such as "CUDA 13.0, driver 580.65.06"; "" when the driver does not report it.
