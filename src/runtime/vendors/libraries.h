@@ -9,6 +9,9 @@
 
 namespace fettle {
 
+// The folder beside a plugin with the stand-ins that `make plugins` made for its vendor's libraries.
+inline constexpr const char* kStandIns = "stand-ins";
+
 struct Library {
   std::string name;    // "librccl.so.1"
   std::string reason;  // why it does not load; empty when it loads
@@ -18,6 +21,10 @@ struct Library {
 // file is linked (the C and C++ runtimes are left out) and Vendor::opened_libraries. Searches the same folders as the
 // loader. Throws DeviceError when the file cannot be read as a shared object, and when require_trust() throws.
 std::vector<Library> check_libraries(const std::filesystem::path& plugin, const Vendor& vendor);
+
+// Returns whether all libraries load to which the plugin's file is linked. Stand-ins do not count. Throws DeviceError
+// as check_libraries() does.
+bool linked_libraries_load(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Throws DeviceError when the plugin lies in the cache and another user could have changed the plugin or a file that
 // was installed with it. The installed files are those in the plugin's folder. For a vendor with
