@@ -25,8 +25,9 @@ class PluginChoiceTest : public testing::Test {
     const std::string command = "gcc -shared -fPIC " + (folder / "source.c").string() + " " + options + " -o ";
     ASSERT_EQ(std::system((command + file.string()).c_str()), 0);
   }
-  // Makes plugins for both vendors. AMD's is linked to a library in plugins/lib.
+  // Makes plugins for the CPU and for both vendors of GPUs. AMD's is linked to a library in plugins/lib.
   void make_plugins(const std::string& library) {
+    compile(plugins / "cpu/pjrt_cpu_plugin.so", "int none;");
     compile(plugins / "cuda/xla_cuda_plugin.so", "int none;");
     compile(plugins / "lib" / library, "int hip(void) { return 1; }", "-Wl,-soname," + library);
     compile(plugins / "rocm/xla_rocm_plugin.so", "int hip(void); int user(void) { return hip(); }",
@@ -37,7 +38,7 @@ class PluginChoiceTest : public testing::Test {
 
   TempFolder folder;
   const std::filesystem::path plugins = folder / "plugins", machine = folder / "machine";
-  const Environment path{"FETTLE_PLUGIN_PATH", plugins.string()};
+  const Environment path{"FETTLE_PLUGIN_PATH", plugins.string()}, cache{"FETTLE_CACHE", (folder / "cache").string()};
 };
 
 TEST_F(PluginChoiceTest, IsThatOfAPresentDevice) {
@@ -83,9 +84,8 @@ TEST_F(PluginChoiceTest, SkipsAPluginWithoutItsLibraries) {
 }
 
 TEST_F(PluginChoiceTest, TakesAPluginThatCannotRunIfThereIsNoOther) {
-  const Environment cache("FETTLE_CACHE", folder.path().string());
   make_plugins("libmadehip4.so");
-  std::filesystem::remove_all(plugins / "lib");
+  for (const char* absent : {"lib", "cpu"}) std::filesystem::remove_all(plugins / absent);
   make("dev/kfd");
   EXPECT_EQ(chosen(), "rocm");
   EXPECT_THAT(choose_plugin(machine).skipped, IsEmpty());
