@@ -6,7 +6,7 @@ JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); 
 	dist test-dist
 
 quickstart: build
-	@FETTLE=$(BUILD)/fettle examples/debian-helper/run.sh
+	@FETTLE="$(BUILD)/fettle" examples/debian-helper/run.sh
 
 setup:
 	@scripts/setup.sh
@@ -18,21 +18,21 @@ plugins: setup
 	@GPU=$(GPU) scripts/plugins.sh
 
 $(BUILD)/build.ninja: | setup
-	@cmake -S . -B $(BUILD) -G Ninja -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
+	@cmake -S . -B "$(BUILD)" -G Ninja -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >/dev/null
 
 build: setup $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle
+	@cmake --build "$(BUILD)" --parallel $(JOBS) --target fettle
 
 # Installs the program, its libraries, completion for shells and the man page (docs/install.md).
 PREFIX ?= /usr/local
 install: build
-	@cmake --install $(BUILD) --prefix $(PREFIX) --strip
+	@cmake --install "$(BUILD)" --prefix "$(PREFIX)" --strip
 
 # Makes a wheel and a .deb in build/dist. `make test-dist` tests them in fresh systems (needs root; docs/install.md).
 dist: build
-	@packaging/dist.sh $(BUILD)
+	@packaging/dist.sh "$(BUILD)"
 test-dist:
-	@packaging/test.sh $(BUILD)/dist
+	@packaging/test.sh "$(BUILD)/dist"
 
 # `make test` leaves out the slow tests, most of which repeat a test for another family (docs/tests.md); `make test-all`
 # runs all. FETTLE_TEST_WITHOUT_GPU_PLUGINS=1 skips the vendors' compilers and their download of 390 MB.
@@ -41,22 +41,22 @@ test test-all: setup $(BUILD)/build.ninja
 	@scripts/check_layout
 	@scripts/check_format
 	@scripts/check_docs
-	@cmake --build $(BUILD) --parallel $(JOBS)
-	@ctest --test-dir $(BUILD) --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
-		scripts/list_skipped $(BUILD); exit $$code
+	@cmake --build "$(BUILD)" --parallel $(JOBS)
+	@ctest --test-dir "$(BUILD)" --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
+		scripts/list_skipped "$(BUILD)"; exit $$code
 
 # PLUGIN is the plugin of a real device: cuda, rocm or a file (tests/on_device.sh).
 test-device: setup $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS)
+	@cmake --build "$(BUILD)" --parallel $(JOBS)
 	@tests/on_device.sh "$(PLUGIN)" "$(BUILD)"
 
 # Measures each workload once, then a second time. Ends after 28 minutes.
 # bench-all measures the full table.
 bench: build
-	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --minutes 28
+	@FETTLE="$(BUILD)/fettle" benchmarks/run.sh --minutes 28
 bench-all: build
-	@FETTLE=$(BUILD)/fettle benchmarks/run.sh --all
-	@benchmarks/tokenizer.sh $(BUILD)
+	@FETTLE="$(BUILD)/fettle" benchmarks/run.sh --all
+	@benchmarks/tokenizer.sh "$(BUILD)"
 
 # PARITY chooses parts, such as `short` or `hub` (tests/reference/parity.sh).
 parity: build
@@ -75,22 +75,22 @@ sanitize: setup
 # Breaks runs in many ways (docs/reliability.md). FAULTS has further words for the sweep, such as
 # "kills --count 100 --seed 7".
 faults: setup $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle fettle_faults
-	@tests/faults/sweep.py --build $(BUILD) $(FAULTS)
+	@cmake --build "$(BUILD)" --parallel $(JOBS) --target fettle fettle_faults
+	@tests/faults/sweep.py --build "$(BUILD)" $(FAULTS)
 
 # Trains under real launchers on hosts that are namespaces, and breaks the runs (root; docs/tests.md). LAUNCHERS has
 # further words for the sweep, such as "--launchers srun mpirun --seconds 600".
 launchers: setup $(BUILD)/build.ninja
-	@cmake --build $(BUILD) --parallel $(JOBS) --target fettle several_cpu_plugin
-	@tests/launchers/run.sh --build $(BUILD) --plugins cpu $(LAUNCHERS)
+	@cmake --build "$(BUILD)" --parallel $(JOBS) --target fettle several_cpu_plugin
+	@tests/launchers/run.sh --build "$(BUILD)" --plugins cpu $(LAUNCHERS)
 
 # Uses the pages of `fettle board`, `fettle serve` and report.html in a headless Chromium (docs/tests.md). Fetches
 # Debian's Chromium into the cache (a download of about 100 MB) unless CHROMIUM names one or one is installed.
 browser: build
-	@tests/browser/run.sh $(BUILD)
+	@tests/browser/run.sh "$(BUILD)"
 
 format:
 	@scripts/check_format --fix
 
 clean:
-	rm -rf $(BUILD)
+	rm -rf "$(BUILD)"

@@ -17,10 +17,10 @@ install(CODE "
   file(MAKE_DIRECTORY \"\${prefix}/bin\")
   file(CREATE_LINK ../lib/fettle/fettle \"\${prefix}/bin/fettle\" SYMBOLIC)
   file(MAKE_DIRECTORY \"\${prefix}/share/man/man1\")
-  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/packaging/man.py \"\${prefix}/bin/fettle\"
+  execute_process(COMMAND \"${CMAKE_SOURCE_DIR}/packaging/man.py\" \"\${prefix}/bin/fettle\"
                   OUTPUT_FILE \"\${prefix}/share/man/man1/fettle.1\" COMMAND_ERROR_IS_FATAL ANY)
-  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/packaging/licences.sh ${FETTLE_CACHE} \"\${prefix}/share/doc/fettle\"
-                  COMMAND_ERROR_IS_FATAL ANY)")
+  execute_process(COMMAND \"${CMAKE_SOURCE_DIR}/packaging/licences.sh\" \"${FETTLE_CACHE}\"
+                          \"\${prefix}/share/doc/fettle\" COMMAND_ERROR_IS_FATAL ANY)")
 install(FILES packaging/completions/fettle.bash DESTINATION share/bash-completion/completions RENAME fettle)
 install(FILES packaging/completions/fettle.zsh DESTINATION share/zsh/site-functions RENAME _fettle)
 install(FILES packaging/completions/fettle.fish DESTINATION share/fish/vendor_completions.d)

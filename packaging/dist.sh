@@ -58,8 +58,8 @@ CONTROL
 
 # Prints the paths of the system's libraries that the program needs, except the C and C++ libraries.
 libraries() {
-  ldd "$dist/tree/lib/fettle/fettle" "$dist"/tree/lib/fettle/fettle_columns.so | awk '$2 == "=>" { print $3 }' | sort -u |
-    grep -Ev "^$dist|/(lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so\.[0-9]"
+  ldd "$dist/tree/lib/fettle/fettle" "$dist"/tree/lib/fettle/fettle_columns.so | sed -n 's/.* => \(.*\) (0x[0-9a-f]*)$/\1/p' |
+    sort -u | grep -Fv "$dist/" | grep -Ev "/(lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s)|ld-linux-x86-64)\.so\.[0-9]"
 }
 
 make_wheel() {

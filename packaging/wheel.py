@@ -19,16 +19,8 @@ DATA, INFO = f"fettle-{VERSION}.data", f"fettle-{VERSION}.dist-info"
 DOCS = f"{TREE}/share/doc/fettle/"
 
 LAUNCHER = """#!/bin/sh
-# Starts the program in lib/fettle of the same prefix. Where the system has no fonts, plots use the package's own. The
-# package's libcurl looks for certificates where Debian has them; other distributions have them elsewhere.
-lib=$(dirname "$(dirname "$(readlink -f "$0")")")/lib/fettle
-[ -e /etc/fonts/fonts.conf ] || export FONTCONFIG_FILE="${FONTCONFIG_FILE:-$lib/fonts/fonts.conf}"
-if [ ! -e /etc/ssl/certs/ca-certificates.crt ] && [ -z "$SSL_CERT_FILE$CURL_CA_BUNDLE$REQUESTS_CA_BUNDLE" ]; then
-  for file in /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem; do
-    [ ! -e "$file" ] || export SSL_CERT_FILE="$file"
-  done
-fi
-exec "$lib/fettle" "$@"
+# Starts the program in lib/fettle of the same prefix. `fettle launch` starts the program without this script.
+exec "$(dirname "$(dirname "$(readlink -f "$0")")")/lib/fettle/fettle" "$@"
 """
 
 

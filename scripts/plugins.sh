@@ -52,9 +52,10 @@ install_cuda() {
   extract 'nvidia_nvvm-*.whl' "$staging/cuda" 'nvidia/cu13/nvvm/libdevice/*'
   extract 'jax_cuda13_pjrt-*.whl' "$staging/cuda" '*/xla_cuda_plugin.so'
   chmod +x "$staging"/cuda/nvidia/cu13/bin/*
-  rm -rf "$cache/plugins/nvidia" "$cache/plugins/cuda"
-  mkdir -p "$cache/plugins/cuda"
-  mv "$staging/cuda/nvidia" "$cache/plugins/"
+  # The run-time libraries of install_nvidia stay.
+  rm -rf "$cache"/plugins/nvidia/cu13/{bin,nvvm} "$cache/plugins/cuda"
+  mkdir -p "$cache/plugins/cuda" "$cache/plugins/nvidia/cu13"
+  mv "$staging"/cuda/nvidia/cu13/{bin,nvvm} "$cache/plugins/nvidia/cu13/"
   mv "$staging"/cuda/*/*/xla_cuda_plugin.so "$cache/plugins/cuda/"
 }
 
@@ -105,6 +106,7 @@ stamp_of() {
   echo "$cache/plugins/$folder/ready-${how:0:16}"
 }
 
+[[ $cache == /* ]] || die "the cache is '$cache', wanted an absolute path; check FETTLE_CACHE or HOME"
 [[ $(uname -m) == x86_64 ]] || die "the pinned plugins are for x86_64, this is $(uname -m)"
 if (($# == 0)); then
   set -- cuda rocm

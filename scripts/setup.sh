@@ -13,6 +13,11 @@ die() {
   exit 1
 }
 
+# Asks for a password only if sudo needs one. On failure, sudo's own message says why.
+may_use_sudo() {
+  command -v sudo >/dev/null && { sudo -n true 2>/dev/null || sudo -v; }
+}
+
 missing_packages() {
   local wanted lists=("$here/packages.txt")
   [[ -z ${FETTLE_FUZZ:-} ]] || lists+=("$here/packages_fuzz.txt")
@@ -28,12 +33,12 @@ install_packages() {
   local missing as_root=()
   mapfile -t missing < <(missing_packages)
   ((${#missing[@]} > 0)) || return 0
-  echo "setup: installing packages, a few minutes: ${missing[*]}" >&2
-  if ((EUID != 0)); then
-    command -v sudo >/dev/null || die "packages are missing and there is no sudo; as root run:" \
+  if (($(id -u) != 0)); then
+    may_use_sudo || die "packages are missing, and you may not use sudo here; a person who has root access must run:" \
       "  apt-get update && apt-get install --no-install-recommends ${missing[*]}"
     as_root=(sudo)
   fi
+  echo "setup: installing packages, a few minutes: ${missing[*]}" >&2
   local log=$cache/packages.log
   # sudo drops the variables that name a proxy.
   local proxies=() name
@@ -118,6 +123,11 @@ archives_stamp() {
   pinned=$({ grep -v '^#' "$here/wheels.txt" && declare -f unpack unpack_tree fetch_archives; } | sha256sum)
   echo "$cache/ready-${pinned:0:16}"
 }
+
+# These come first, before packages are installed. fetch_archives repeats the check of the processor, because its text
+# belongs to the stamp.
+[[ $(uname -m) == x86_64 ]] || die "Fettle runs on x86_64 only, this is $(uname -m)"
+[[ $cache == /* ]] || die "the cache is '$cache', wanted an absolute path; check FETTLE_CACHE or HOME"
 
 # A complete cache may be read-only.
 missing=$(missing_packages)

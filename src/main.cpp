@@ -38,6 +38,7 @@
 #include "inspect/upload_command.h"
 #include "launch.h"
 #include "plan/command.h"
+#include "report/canvas.h"
 #include "run/device_request.h"
 #include "run/model_folders.h"
 #include "serve/server.h"
@@ -492,6 +493,8 @@ int main(int argc, char** argv) {
   using namespace fettle;
   hold_standard_streams();
   end_on_signals();
+  std::error_code none;
+  use_own_fonts(std::filesystem::read_symlink("/proc/self/exe", none));
   try {
     const int code = run(argc, argv);
     check_written(std::cout);

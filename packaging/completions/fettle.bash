@@ -1,6 +1,9 @@
 # Completion of fettle's command line for bash. `fettle complete` lists the candidates.
 _fettle() {
-  local -a words
+  local -a words command=("$1")
+  # The first word may be an alias, such as fettle='~/fettle/build/fettle -q'.
+  [[ -z ${BASH_ALIASES["$1"]:-} ]] || read -ra command <<<"${BASH_ALIASES["$1"]}"
+  [[ ${command[0]} != '~/'* ]] || command[0]=$HOME/${command[0]#'~/'}
   local line=${COMP_LINE:0:COMP_POINT} candidate meaning file
   read -ra words <<<"$line"
   [[ $line != *[[:space:]] ]] || words+=('')
@@ -16,7 +19,7 @@ _fettle() {
       [[ ! -d $file ]] || file+=/
       COMPREPLY+=("$(printf %q "$file")")
     done < <(compgen -f -- "${word#*=}")
-  done < <("$1" complete "${words[@]:1}" 2>/dev/null)
+  done < <("${command[0]}" complete "${command[@]:1}" "${words[@]:1}" 2>/dev/null)
   [[ ${#COMPREPLY[@]} != 1 || ${COMPREPLY[0]} != *[=/] ]] || compopt -o nospace
 }
 complete -F _fettle fettle

@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "base/seconds_since.h"
 #include "base/size_text.h"
+#include "runtime/vendors/choice.h"
 #include "runtime/vendors/libraries.h"
+#include "runtime/vendors/plugin.h"
 
 namespace fettle {
 namespace {
@@ -63,9 +65,7 @@ void check_plugin(Findings& findings, const std::string& plugin) {
       const std::string version = driver_version(vendor);
       if (!version.empty()) return {"driver", Verdict::kGood, version, "", {{"version", version}}};
       return {"driver", Verdict::kBad, fmt::format("{} does not answer", vendor.driver.library),
-              fmt::format("install the driver (docs/gpus.md); {} {}", vendor.device_file,
-                          fs::exists(vendor.device_file) ? "exists, so there is a device"
-                                                         : "is missing, so the driver is not loaded")};
+              fmt::format("install the driver (docs/gpus.md); {}", device_state(vendor))};
     });
   findings.attempt("libraries", [&]() -> Finding {
     std::vector<std::string> names;

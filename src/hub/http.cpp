@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/environment.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
@@ -33,13 +34,6 @@ std::string part_of(const Url& url, CURLUPart part) {
   const std::string out = text;
   curl_free(text);
   return out;
-}
-
-// Returns the path of a bundle of trusted certificates that the user has set for other tools; null when none is set.
-const char* certificates() {
-  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
-    if (const char* file = std::getenv(name); file != nullptr && *file != '\0') return file;
-  return nullptr;
 }
 
 void start_curl() {
@@ -180,6 +174,16 @@ double pause_of(const HttpReply& reply, double otherwise, double most) {
   return std::min(std::max(asked, otherwise), most);
 }
 
+std::string certificates(const std::filesystem::path& root) {
+  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
+    if (const std::string file = environment(name); !file.empty()) return file;
+  std::error_code none;
+  if (std::filesystem::exists(root / "etc/ssl/certs/ca-certificates.crt", none)) return "";
+  for (const char* name : {"etc/pki/tls/certs/ca-bundle.crt", "etc/ssl/ca-bundle.pem"})
+    if (std::filesystem::exists(root / name, none)) return root / name;
+  return "";
+}
+
 std::string failure_text(CURLcode code, const std::string& url) {
   const std::string host = host_of(url);
   switch (code) {
@@ -219,7 +223,7 @@ void prepare(CURL* easy, const HubSettings& settings, const std::string& url, in
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings.stall_seconds));
   curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L * 1024);
-  if (const char* file = certificates()) curl_easy_setopt(easy, CURLOPT_CAINFO, file);
+  if (const std::string file = certificates(); !file.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, file.c_str());
 }
 
 void take_header_line(HttpReply& reply, std::string_view line) {

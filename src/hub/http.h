@@ -4,6 +4,7 @@
 
 #include <curl/curl.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,6 +55,11 @@ bool is_transient(long status);
 // Returns how many seconds to wait: as many as the reply asks for (Retry-After, or RateLimit's t=), but at least
 // `otherwise` and at most `most`.
 double pause_of(const HttpReply& reply, double otherwise, double most);
+// Returns the path of the file with the certificates to trust: the one that the user has set for this or for other
+// tools, else the system's. Returns "" for libcurl's own default, which is Debian's file. The wheel's libcurl has this
+// default on other distributions, too. `root` is the folder with this machine's folder etc; only tests give another
+// one.
+std::string certificates(const std::filesystem::path& root = "/");
 std::string failure_text(CURLcode code, const std::string& url);
 
 using Curl = std::unique_ptr<CURL, void (*)(CURL*)>;

@@ -4,8 +4,10 @@
 #include <cairo.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/files/output_file.h"
 #include "base/pattern.h"
@@ -45,6 +47,14 @@ void draw_on(cairo_surface_t* surface, double scale, const std::function<void(Ca
 }
 
 }  // namespace
+
+void use_own_fonts(const std::filesystem::path& program, const std::filesystem::path& root) {
+  std::error_code none;
+  const std::filesystem::path own = program.parent_path() / "fonts/fonts.conf";
+  if (!std::filesystem::exists(root / "etc/fonts/fonts.conf", none) && std::filesystem::exists(own, none) &&
+      environment("FONTCONFIG_FILE").empty())
+    setenv("FONTCONFIG_FILE", own.c_str(), /*overwrite=*/1);
+}
 
 Canvas::Canvas(cairo_t* cairo) : cairo_(cairo) {
   cairo_set_line_join(cairo_, CAIRO_LINE_JOIN_ROUND);

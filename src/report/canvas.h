@@ -40,6 +40,11 @@ class Canvas {
   cairo_t* cairo_;
 };
 
+// If the system has no fonts, lets pictures take the fonts of the wheel, which lie in the folder fonts beside the
+// program. A value of FONTCONFIG_FILE stays. Changes the environment, so call this before other threads start. `root`
+// is the folder with this machine's folder etc; only tests give another one.
+void use_own_fonts(const std::filesystem::path& program, const std::filesystem::path& root = "/");
+
 // Writes STEM.png (two pixels per point) and STEM.svg. Throws UserError when a file is not writable.
 void write_picture(const std::filesystem::path& stem, double width, double height,
                    const std::function<void(Canvas&)>& draw);

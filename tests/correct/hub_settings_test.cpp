@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "environment.h"
+#include "hub/http.h"
 #include "hub/repo_name.h"
 #include "hub/settings.h"
 #include "temp_folder.h"
@@ -92,6 +93,23 @@ TEST(RepoNames, AreReadWithTheirRevision) {
     EXPECT_FALSE(read_repo_name(RepoKind::kModel, wrong)) << wrong;
   EXPECT_TRUE(read_repo_name(RepoKind::kModel, "someone/" + std::string(96, 'a')));
   EXPECT_FALSE(read_repo_name(RepoKind::kModel, "someone/" + std::string(97, 'a')));
+}
+
+TEST(Certificates, AreThoseOfTheUserOrTheSystem) {
+  const TempFolder root;
+  const Environment first("SSL_CERT_FILE", std::nullopt), second("CURL_CA_BUNDLE", std::nullopt),
+      third("REQUESTS_CA_BUNDLE", std::nullopt);
+  EXPECT_EQ(certificates(root.path()), "");
+  write_text(root / "etc/ssl/ca-bundle.pem", "");
+  EXPECT_EQ(certificates(root.path()), root / "etc/ssl/ca-bundle.pem") << "openSUSE";
+  write_text(root / "etc/pki/tls/certs/ca-bundle.crt", "");
+  EXPECT_EQ(certificates(root.path()), root / "etc/pki/tls/certs/ca-bundle.crt") << "Fedora";
+  write_text(root / "etc/ssl/certs/ca-certificates.crt", "");
+  EXPECT_EQ(certificates(root.path()), "") << "libcurl's default";
+  const Environment other("REQUESTS_CA_BUNDLE", "/mine.pem");
+  EXPECT_EQ(certificates(root.path()), "/mine.pem");
+  const Environment own("SSL_CERT_FILE", "/own.pem");
+  EXPECT_EQ(certificates(root.path()), "/own.pem");
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "environment.h"
+#include "report/canvas.h"
 #include "report/plot.h"
 #include "temp_folder.h"
 
@@ -91,6 +93,27 @@ TEST(LossPlot, StaysSmallForLongRuns) {
   LossCurves curves = falling(1);
   for (int64_t i = 2; i <= 200000; ++i) curves.training.push_back({i, 1 + 1.0 / static_cast<double>(i)});
   EXPECT_LT(drawn(curves).size(), 400000u);
+}
+
+// The wheel has fonts for machines that have none.
+TEST(Fonts, AreThoseBesideTheProgramIfTheSystemHasNone) {
+  const TempFolder folder;
+  const std::filesystem::path program = folder / "lib/fettle/fettle", own = folder / "lib/fettle/fonts/fonts.conf";
+  const Environment none("FONTCONFIG_FILE", std::nullopt);
+  const auto taken = [&] {
+    use_own_fonts(program, folder.path());
+    return std::string(std::getenv("FONTCONFIG_FILE") == nullptr ? "" : std::getenv("FONTCONFIG_FILE"));
+  };
+  EXPECT_EQ(taken(), "") << "the program is not of a wheel";
+  write_text(own, "");
+  EXPECT_EQ(taken(), own);
+  {
+    const Environment chosen("FONTCONFIG_FILE", "/my/fonts.conf");
+    EXPECT_EQ(taken(), "/my/fonts.conf");
+  }
+  unsetenv("FONTCONFIG_FILE");
+  write_text(folder / "etc/fonts/fonts.conf", "");
+  EXPECT_EQ(taken(), "");
 }
 
 }  // namespace

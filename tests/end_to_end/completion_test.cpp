@@ -73,13 +73,23 @@ TEST_F(Completion, FlagsAndTheirValues) {
   EXPECT_THAT(complete({"abacus", ""}), ElementsAre());
 }
 
+// Runs a script of bash after it has loaded the completion. Returns what the script prints.
+std::string run_bash(const TempFolder& folder, const std::string& script) {
+  write_text(folder.path() / "script", "cd " + folder.path().string() + "; source " +
+                                           (source_folder() / "packaging/completions/fettle.bash").string() + script);
+  FILE* pipe = popen(("bash " + (folder.path() / "script").string() + " 2>&1").c_str(), "r");
+  std::string said;
+  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) said += static_cast<char>(c);
+  EXPECT_EQ(pclose(pipe), 0);
+  return said;
+}
+
 // For each COMP_LINE, the script prints the completions of bash on one line.
 TEST_F(Completion, BashReplacesWhatFollowsTheEqualsSign) {
   write_text(folder.path() / "tune.yaml", "");
   write_text(folder.path() / "two words.yaml", "");
   std::filesystem::create_directory(folder.path() / "rows");
-  const std::string script = "cd " + folder.path().string() + "; source " +
-                             (source_folder() / "packaging/completions/fettle.bash").string() + R"(
+  const std::string script = R"(
 compopt() { printf '[%s] ' "$2"; }
 for COMP_LINE in 'fettle trai' 'fettle train tu' 'fettle train tw' 'fettle train stage=d' 'fettle train dataset=ro' \
     'fettle train x.yaml lora_ran' 'fettle plan --fit b'; do
@@ -88,14 +98,27 @@ for COMP_LINE in 'fettle trai' 'fettle train tu' 'fettle train tw' 'fettle train
                              R"('
   echo "${COMPREPLY[*]}"
 done)";
-  write_text(folder.path() / "script", script);
-  FILE* pipe = popen(("bash " + (folder.path() / "script").string() + " 2>&1").c_str(), "r");
-  std::string said;
-  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) said += static_cast<char>(c);
-  EXPECT_EQ(pclose(pipe), 0);
-  EXPECT_EQ(said,
+  EXPECT_EQ(run_bash(folder, script),
             "train\ntune.yaml\ntwo\\ words.yaml\ndpo\n[nospace] rows/\n"
             "[nospace] lora_rank=\nbatch\n");
+}
+
+TEST_F(Completion, BashKnowsAliases) {
+  const std::string script = R"(
+compopt() { :; }
+HOME=$PWD
+mkdir bin
+ln -s ')" + program_file().string() +
+                             R"(' bin/fettle
+COMP_LINE='fettle trai' COMP_POINT=11
+for alias in "$PWD/bin/fettle" '~/bin/fettle' '~/bin/fettle -q'; do
+  alias fettle="$alias"
+  _fettle fettle
+  echo "${COMPREPLY[*]}"
+done
+_fettle '~/bin/fettle'
+echo "${COMPREPLY[*]}")";
+  EXPECT_EQ(run_bash(folder, script), "train\ntrain\ntrain\ntrain\n");
 }
 
 }  // namespace

@@ -2,13 +2,11 @@
 // missing on this machine. Also tests what `make test` downloads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
 #include <set>
 
+#include "end_to_end/run_shell.h"
 #include "gpu_plugin.h"
-#include "paths.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -16,19 +14,6 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-struct Printed {
-  int code;
-  std::string text;
-};
-
-// Runs a shell command in the checkout. Returns its exit code and its output, which includes standard error.
-Printed run_shell(const std::string& command) {
-  FILE* pipe = popen(("cd " + source_folder().string() + " && { " + command + "; } 2>&1").c_str(), "r");
-  std::string text;
-  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) text += static_cast<char>(c);
-  return {WEXITSTATUS(pclose(pipe)), text};
-}
 
 // Makes a plugin that is linked to a fake library of ROCm. The plugin's RUNPATH leads to the library.
 TEST(PluginLibraries, AMissingLibraryIsNamed) {
@@ -85,11 +70,6 @@ TEST(PluginLibraries, TestsFetchNoLibrariesOfGpus) {
   const Printed test = run_shell("make -n test"), plugins = run_shell("make -n plugins GPU=nvidia");
   EXPECT_THAT(test.text, HasSubstr("scripts/plugins.sh cuda rocm\n"));
   EXPECT_THAT(plugins.text, HasSubstr("GPU=nvidia scripts/plugins.sh\n"));
-}
-
-// Returns a command that reads the script up to the line `end`, which leaves its functions, and then runs `command`.
-std::string in_script(const std::string& script, const std::string& end, const std::string& command) {
-  return "bash -c \"$(sed '/^" + end + "/,$d' " + script + ")\"'\n" + command + "' " + script;
 }
 
 // If everything is installed, the scripts write nothing. Here, they could not even lock the cache.

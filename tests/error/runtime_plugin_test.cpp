@@ -97,6 +97,25 @@ TEST_F(PluginError, CachedPluginsThatOthersMayWriteAreNotLoaded) {
                   "Fettle does not load " + (place / "libhelper.so").string());
 }
 
+// `make plugins` puts the libraries into `nvidia` beside the plugin's folder. pip puts the plugin one folder deeper.
+TEST_F(PluginError, CachedLibrariesThatOthersMayWriteAreNotLoaded) {
+  const Environment cache("FETTLE_CACHE", folder.string()), path("FETTLE_PLUGIN_PATH", std::nullopt);
+  const fs::path plugins = folder / "plugins", library = plugins / "nvidia/cu13/lib/libcublas.so.13";
+  fs::create_directories(library.parent_path());
+  std::ofstream(library).close();
+  for (const char* name : {"cuda", "jax_plugins/xla_cuda13"}) {
+    const fs::path place = plugins / name;
+    fs::create_directories(place);
+    fs::copy_file(FETTLE_OLD_PLUGIN, place / "xla_cuda_plugin.so");
+    for (const fs::path& each : {place, place / "xla_cuda_plugin.so", library.parent_path(), library})
+      fs::permissions(each, fs::perms::owner_all);
+    expect_contains(device_error([] { Plugin::load("cuda"); }), "speaks PJRT API");
+    fs::permissions(library, fs::perms::others_write, fs::perm_options::add);
+    expect_contains(device_error([] { Plugin::load("cuda"); }), "Fettle does not load " + library.string());
+    fs::remove_all(place);
+  }
+}
+
 TEST_F(PluginError, TextFile) {
   const fs::path path = folder / "plugin.so";
   std::ofstream(path) << "this is not a plugin\n";

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <algorithm>
 #include <cstring>
@@ -81,8 +82,8 @@ bool is_of_compilers(const std::string& name) {
   return false;
 }
 
-// Tries to load the library. Returns "" when it loads, else the reason why not.
-std::string load(const std::string& name, const std::string& search, const fs::path& origin) {
+// Tries to load the library. Returns its handle; null when it does not load, and dlerror() then says why.
+void* open_library(const std::string& name, const std::string& search, const fs::path& origin) {
   for (size_t begin = 0; begin < search.size();) {
     const size_t end = std::min(search.find(':', begin), search.size());
     std::string folder = search.substr(begin, end - begin);
@@ -92,9 +93,23 @@ std::string load(const std::string& name, const std::string& search, const fs::p
     const fs::path file = fs::path(folder) / name;
     std::error_code none;
     if (!fs::exists(file, none)) continue;
-    return dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr ? "" : dlerror();
+    return dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   }
-  return dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr ? "" : dlerror();
+  return dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+}
+
+// Returns the libraries to which a plugin is linked, except the C and C++ runtimes.
+std::vector<std::string> linked_libraries(const Dynamic& dynamic) {
+  std::vector<std::string> names;
+  for (const std::string& name : dynamic.needed)
+    if (!is_of_compilers(name)) names.push_back(name);
+  return names;
+}
+
+// Returns the folder of the loaded library's file.
+fs::path folder_of(void* library) {
+  link_map* map = nullptr;
+  return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? fs::path(map->l_name).parent_path() : fs::path();
 }
 
 }  // namespace
@@ -108,7 +123,9 @@ void require_trust(const fs::path& plugin, const Vendor& vendor) {
   };
   check(plugin);
   std::vector<fs::path> folders{plugin.parent_path()};
-  if (!vendor.opened_libraries.empty()) folders.push_back(plugin.parent_path().parent_path() / "nvidia");
+  if (!vendor.opened_libraries.empty())
+    for (const fs::path& near : {plugin.parent_path(), plugin.parent_path().parent_path()})
+      folders.push_back(near.parent_path() / "nvidia");
   std::error_code none;
   for (const fs::path& folder : folders)
     for (const auto& entry : fs::recursive_directory_iterator(folder, none))
@@ -119,13 +136,22 @@ std::vector<Library> check_libraries(const fs::path& plugin, const Vendor& vendo
   require_trust(plugin, vendor);
   const fs::path path = fs::canonical(plugin);
   const Dynamic dynamic = ElfFile(path).read_dynamic();
-  std::vector<std::string> names;
-  for (const std::string& name : dynamic.needed)
-    if (!is_of_compilers(name)) names.push_back(name);
+  std::vector<std::string> names = linked_libraries(dynamic);
   names.insert(names.end(), vendor.opened_libraries.begin(), vendor.opened_libraries.end());
   std::vector<Library> out;
-  for (const std::string& name : names) out.push_back({name, load(name, dynamic.search, path.parent_path())});
+  for (const std::string& name : names)
+    out.push_back({name, open_library(name, dynamic.search, path.parent_path()) != nullptr ? "" : dlerror()});
   return out;
+}
+
+bool linked_libraries_load(const fs::path& plugin, const Vendor& vendor) {
+  require_trust(plugin, vendor);
+  const fs::path path = fs::canonical(plugin);
+  const Dynamic dynamic = ElfFile(path).read_dynamic();
+  return std::ranges::all_of(linked_libraries(dynamic), [&](const std::string& name) {
+    void* const library = open_library(name, dynamic.search, path.parent_path());
+    return library != nullptr && folder_of(library) != path.parent_path() / kStandIns;
+  });
 }
 
 std::string driver_version(const Vendor& vendor) {

@@ -9,6 +9,9 @@
 
 namespace fettle {
 
+// The folder beside a plugin with the stand-ins that `make plugins` made for its vendor's libraries.
+inline constexpr const char* kStandIns = "stand-ins";
+
 struct Library {
   std::string name;    // "librccl.so.1"
   std::string reason;  // why it does not load; empty when it loads
@@ -19,10 +22,15 @@ struct Library {
 // loader. Throws DeviceError when the file cannot be read as a shared object, and when require_trust() throws.
 std::vector<Library> check_libraries(const std::filesystem::path& plugin, const Vendor& vendor);
 
+// Returns whether all libraries load to which the plugin's file is linked. Stand-ins do not count. Throws DeviceError
+// as check_libraries() does.
+bool linked_libraries_load(const std::filesystem::path& plugin, const Vendor& vendor);
+
 // Throws DeviceError when the plugin lies in the cache and another user could have changed the plugin or a file that
 // was installed with it. The installed files are those in the plugin's folder. For a vendor with
-// Vendor::opened_libraries, the files in the folder `nvidia` beside the plugin's folder also count. Plugins outside of
-// the cache are trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
+// Vendor::opened_libraries, the files in two folders also count: in the folder `nvidia` beside the plugin's folder
+// (`make plugins`), and in the one beside the parent of the plugin's folder (pip). Plugins outside of the cache are
+// trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
 void require_trust(const std::filesystem::path& plugin, const Vendor& vendor);
 
 // Returns the driver's version, such as "CUDA 13.0, driver 580.65.06"; "" when the driver does not report it.

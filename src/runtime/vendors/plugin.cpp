@@ -15,7 +15,9 @@
 #include "base/files/cache.h"
 #include "base/host_memory.h"
 #include "base/limits/cpus.h"
+#include "base/log.h"
 #include "runtime/pjrt.h"
+#include "runtime/vendors/choice.h"
 #include "runtime/vendors/libraries.h"
 #include "runtime/vendors/vendor.h"
 
@@ -203,7 +205,7 @@ Opened open_plugin(const fs::path& path, const Vendor& vendor) {
   bool stands_in = false;
   if (library == nullptr) {
     const std::string reason = dlerror();
-    stands_in = load_stand_ins(path.parent_path() / "stand-ins");
+    stands_in = load_stand_ins(path.parent_path() / kStandIns);
     if (stands_in) library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) throw DeviceError("plugin {} does not load: {}; {}", path.string(), reason, vendor.remedy);
   }
@@ -242,17 +244,14 @@ std::string hash_file(const fs::path& path) {
 fs::path Plugin::find(const std::string& name_or_path) {
   if (is_path(name_or_path)) return fs::exists(name_or_path) ? fs::path(name_or_path) : fs::path();
   if (!name_or_path.empty()) return find_by_name(name_or_path);
-  for (const Vendor& vendor : vendors()) {
-    if (!vendor.device_file.empty() && !fs::exists(vendor.device_file)) continue;
-    const fs::path path = find_by_name(std::string(vendor.name));
-    if (!path.empty()) return path;
-  }
-  return {};
+  return choose_plugin().plugin;
 }
 
 std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
   const Vendor* named = vendor_named(name_or_path.empty() ? "cpu" : name_or_path);
-  fs::path path = is_path(name_or_path) ? fs::path(name_or_path) : find(name_or_path);
+  const PluginChoice choice = name_or_path.empty() ? choose_plugin() : PluginChoice{};
+  fs::path path = choice.plugin;
+  if (!name_or_path.empty()) path = is_path(name_or_path) ? fs::path(name_or_path) : find_by_name(name_or_path);
   if (path.empty()) {
     throw DeviceError("no PJRT plugin {} found in {}{}; {}",
                       name_or_path.empty() ? "at all" : fmt::format("\"{}\"", name_or_path), list_of(search_folders()),
@@ -279,6 +278,11 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
   plugin->api_minor_ = plugin->api_->pjrt_api_version.minor_version;
   plugin->attributes_ = read_attributes(*plugin->api_);
   loaded[path] = plugin;
+  for (const std::string_view skipped : choice.skipped)
+    warn(
+        "plugin {} cannot run here, because libraries of its vendor are missing (`fettle doctor plugin={}` names "
+        "them), so plugin {} is used; the key `plugin` chooses one",
+        skipped, skipped, plugin->name_);
   return plugin;
 }
 

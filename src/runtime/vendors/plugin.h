@@ -20,8 +20,8 @@ struct Vendor;
 class Plugin {
  public:
   // Finds and loads a plugin. `name_or_path` is a path to a shared object, a vendor's name ("cpu", "cuda", "rocm",
-  // ...), or "" for the best plugin on this machine (a GPU's plugin if its device file and the plugin exist, else
-  // "cpu"). A name is searched for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/
+  // ...), or "" for the best plugin that can run on this machine (choose_plugin), with a warning if another one is
+  // skipped. A name is searched for in $FETTLE_PLUGIN_PATH (folders separated by ':'), then in plugins/ and ../plugins/
   // beside the executable, then in Python's package folders if the program is part of a wheel, then in plugins/ of the
   // cache ($FETTLE_CACHE or ~/.cache/fettle). In each folder, the file is <folder>/jax_plugins/xla_<name>*/*plugin*.so
   // or, except in package folders, <folder>/<name>/*.so or <folder>/*<name>*.so. Throws DeviceError with the searched
@@ -29,7 +29,7 @@ class Plugin {
   // lacks GetPjrtApi, when its API has another major version or a minor version that is too old, when a library is
   // missing, and when another user could have changed a plugin in the cache. Throws UserError like find_cache().
   static std::shared_ptr<const Plugin> load(const std::string& name_or_path = "");
-  // Returns the path of the file that load() would load; an empty path when there is none. Loads nothing. Throws
+  // Returns the path of the file that load() would load; an empty path when there is none. Loads no plugin. Throws
   // UserError like find_cache().
   static std::filesystem::path find(const std::string& name_or_path);
 

@@ -22,15 +22,22 @@ int64_t reported_or_parts(const MemoryStats& stats) {
   return stats.reported_peak > 0 && !on_host ? stats.reported_peak : sum_of_parts(stats);
 }
 
+// The files that show that a device is present (Vendor).
+struct DeviceFiles {
+  std::string_view own, shared, nodes;
+};
+
 // The GPU plugins of all vendors are built from the same XLA sources, so their table rows differ only in this
 // function's parameters.
-Vendor gpu_vendor(std::string_view name, std::string_view platform, std::string_view device_file, const Driver& driver,
+Vendor gpu_vendor(std::string_view name, std::string_view platform, const DeviceFiles& files, const Driver& driver,
                   std::vector<std::string_view> opened_libraries, std::string_view remedy) {
   return {
       .name = name,
       .file_word = name,
       .ffi_platform = platform,
-      .device_file = device_file,
+      .device_file = files.own,
+      .shared_device_file = files.shared,
+      .device_nodes = files.nodes,
       .target_platform = platform,
       .remedy = remedy,
       .staging = Staging::kTransferManager,
@@ -79,14 +86,14 @@ std::optional<Float8> float8_of(std::string_view capability) {
 const std::vector<Vendor>& vendors() {
   static const std::vector<Vendor> rows = {
       gpu_vendor(
-          "rocm", "ROCM", "/dev/kfd",
+          "rocm", "ROCM", {.own = "/dev/kfd", .nodes = "/sys/class/kfd/kfd/topology/nodes"},
           {"libamdhip64.so.7", "ROCR_VISIBLE_DEVICES", "hipDriverGetVersion", 10'000'000, "/sys/module/amdgpu/version"},
           {},
           "install ROCm's libraries: for an MI300X, the package amdrocm-core-sdk7.14-gfx942 of AMD's repository; for "
           "other devices, see docs/gpus.md. The plugin comes with the wheel's extra [rocm], or with `make plugins`, "
           "which also makes stand-ins for the libraries, enough for `fettle plan`"),
       gpu_vendor(
-          "cuda", "CUDA", "/dev/nvidiactl",
+          "cuda", "CUDA", {.own = "/dev/nvidiactl", .shared = "/dev/dxg"},
           {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version", true},
           {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
            "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},

@@ -29,10 +29,15 @@ struct Driver {
 };
 
 struct Vendor {
-  std::string_view name;             // as users write it: "cpu", "cuda", "rocm"
-  std::string_view file_word;        // a word in the plugin's file name that identifies the vendor
-  std::string_view ffi_platform;     // the platform under which FFI handlers are registered; "" = none
-  std::string_view device_file;      // a file that exists if a device is present; "" = a device is always present
+  std::string_view name;          // as users write it: "cpu", "cuda", "rocm"
+  std::string_view file_word;     // a word in the plugin's file name that identifies the vendor
+  std::string_view ffi_platform;  // the platform under which FFI handlers are registered; "" = none
+  std::string_view device_file;   // a file that exists if a device is present; "" = a device is always present
+  // A file that exists if a device of any vendor is present (WSL 2). It counts if the driver's library loads, too.
+  std::string_view shared_device_file = "";
+  // A folder of the kernel with a subfolder for each processor, whose file gpu_id is 0 for a CPU. If the folder exists,
+  // a device is present only if it lists a GPU. "" = there is no such folder.
+  std::string_view device_nodes = "";
   std::string_view target_platform;  // platform_name in a target description; "" = cannot compile without a device
   std::string_view remedy;           // what to do when the plugin is missing or will not load
   Staging staging = Staging::kWholeBox;
