@@ -39,7 +39,7 @@ class Search {
     fewer_bits();
     offload();
     more_devices();
-    if (run.frozen.empty() && !run.from_scratch) {
+    if (run.method() == "full" && !run.from_scratch) {
       Variant changed = plan_.variant;
       changed.finetuning_type = "lora";
       attempt("finetuning_type: lora", changed, machine_);

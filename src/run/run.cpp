@@ -16,6 +16,12 @@ std::vector<std::string> Run::adapters() const {
   return folders;
 }
 
+std::string_view Run::method() const {
+  if (lora) return "lora";
+  const bool full = std::ranges::all_of(frozen, [](const Param& param) { return param.role == Role::kBuffer; });
+  return full ? "full" : "freeze";
+}
+
 bool Run::trains_head() const {
   return std::ranges::any_of(trained, [&](const Param& param) { return param.hf_name == model.head().hf_name; });
 }

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "adapters/lora.h"
@@ -127,6 +128,9 @@ struct Run {
 
   // Folders of all adapters, in the order in which they are applied.
   std::vector<std::string> adapters() const;
+  // Returns the finetuning_type of a run that trains: "lora"; "full" if gradients train all weights; else "freeze".
+  // Buffers are frozen in full tuning, too (Role::kBuffer).
+  std::string_view method() const;
   bool trains_head() const;
   bool scales_loss() const { return compute == DType::kF16; }
   bool has_reference() const { return stage->has_reference(keys); }

@@ -125,7 +125,7 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
         "a per_device_train_batch_size below {} (raise gradient_accumulation_steps to keep the rows per step)",
         run.rows_per_device));
   activations.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
-  if (!run.lora && !run.from_scratch) weights.push_back("finetuning_type: lora");
+  if (run.method() != "lora" && !run.from_scratch) weights.push_back("finetuning_type: lora");
   if (helps_to_quantise(run, table)) weights.push_back("quantization_bit: 4");
   if (helps_to_use_8_bit_state(run, table)) weights.push_back("optim: adamw_8bit");
   if (run.compute == DType::kF32) weights.push_back("bf16: true");

@@ -259,6 +259,33 @@ TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
   EXPECT_THAT(error(other), HasSubstr("lora_alpha"));
 }
 
+// Earlier versions called full tuning "freeze" if the model has parameters that no gradient trains.
+TEST(OldCheckpoint, OfFullTuningMaySayFreezeIfTheModelHasBuffers) {
+  TempFolder folder;
+  for (const char* model : {"deepseek_v3", "llama"}) {
+    Recipe recipe = reference_recipe(model);
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    auto run_of = [&](const char* type) {
+      recipe.finetuning_type = type;
+      return make_run(recipe, repository.config(), "config.json", 1);
+    };
+    const auto full = run_of("full");
+    nlohmann::json meta = checkpoint_meta(full, 1, {}, {}, {}, "");
+    EXPECT_EQ(meta["identity"]["finetuning_type"], "full") << model;
+    meta["identity"]["finetuning_type"] = "freeze";
+    StateWriter writer(folder / model);
+    for (const StateArray& array : trained_arrays(full)) writer.add(array.name, HostArray(array.shape));
+    writer.finish(meta);
+    const StateReader state(folder / model);
+    const std::string said = user_error([&] { check_meta(state, full); });
+    if (model == std::string("deepseek_v3"))
+      EXPECT_EQ(said, "no error");
+    else
+      EXPECT_THAT(said, HasSubstr("finetuning_type = \"freeze\", but this run has \"full\""));
+    EXPECT_THAT(user_error([&] { check_meta(state, run_of("freeze")); }), HasSubstr("does not train")) << model;
+  }
+}
+
 TEST_F(OtherRun, AnotherStageIsNamed) {
   Recipe other = recipe();
   other.stage = "pt";

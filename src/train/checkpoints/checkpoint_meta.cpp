@@ -22,9 +22,7 @@ const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type
 Json identity(const Run& run) {
   Json out{{"model_type", run.model.family->model_type},
            {"stage", run.stage->name},
-           {"finetuning_type", run.lora             ? "lora"
-                               : run.frozen.empty() ? "full"
-                                                    : "freeze"},
+           {"finetuning_type", run.method()},
            {"optim", run.optimizer.rule->name},
            {"seed", run.seed},
            {"packing", run.batch.packing},
@@ -187,12 +185,23 @@ void report_kernels(const StateReader& state, const Run& run) {
       checkpoint_of(state), words(written), words(present));
 }
 
+namespace {
+
+// Returns whether an earlier version wrote this value where identity() has another value for the same run. Full tuning
+// of a model with buffers was called freeze. If the checkpoint is of another run, it has other arrays (check_arrays).
+bool is_earlier_value(const std::string& key, const Json& value, const Run& run) {
+  return key == "finetuning_type" && value == "freeze" && run.method() == "full" && !run.frozen.empty();
+}
+
+}  // namespace
+
 void check_meta(const StateReader& state, const Run& run) {
   const Json wanted = identity(run), found = state.meta().value("identity", Json::object());
   auto check = [&](const std::string& key) {
     // Checkpoints of earlier versions have fewer keys. Without the key "quantization", the weights were not quantised.
     if (!found.contains(key) && key != "quantization") return;
-    if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
+    const Json other = found.value(key, key == "quantization" ? Json("none") : Json());
+    if (other != wanted[key] && !is_earlier_value(key, other, run))
       refuse(state, key, other.dump(), wanted[key].dump());
   };
   // Checks these keys before the arrays, because an error about a key explains more. For example, another optimizer is
