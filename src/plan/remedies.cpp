@@ -130,6 +130,7 @@ class Search {
 
   // Tries the optimizer state first: a step reads and writes it once, but reads the weights twice.
   void offload() {
+    if (!can_offload(plan_.run)) return;
     Variant changed = plan_.variant;
     const bool held = !plan_.run.offload_optimizer && !plan_.run.state_on_disk();  // the devices hold the state
     if (held) {
