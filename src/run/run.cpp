@@ -97,9 +97,9 @@ Run with_merged(Run run, int64_t times) {
   batch.micro_batches /= times;
   batch.sequences *= times;
   run.merged_micro_batches *= times;
-  // One micro-batch needs no loop that sums gradients, unless its rows should be free to move to further micro-batches
-  // (batch_spec.cpp).
-  if (times > 1 && batch.micro_batches == 1 && (!run.lora || run.offload_param)) batch.lines = Lines::kShared;
+  // One micro-batch needs no loop that sums gradients, unless its rows should be free to move to further micro-batches.
+  if (times > 1 && batch.micro_batches == 1 && !sums_are_cheap(run.lora.has_value(), run.offload_param))
+    batch.lines = Lines::kShared;
   return run;
 }
 
