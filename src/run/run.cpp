@@ -165,7 +165,8 @@ OptimWeight optim_weight(const Run& run, const Param& param) {
   return {.shape = stacked_shape(param, run.trained_dtype),
           .axes = stacked_axes(param),
           .stacked = param.stack_dims(),
-          .weight_decay = Run::decays(param) ? run.update.weight_decay : 0,
+          // As in Transformers, weight decay does not apply to biases and norms.
+          .weight_decay = param.is_bias_or_norm() ? 0 : run.update.weight_decay,
           .rate = rate_factor(run, param),
           .columns = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size()) ? 2 : 1,
           .embedding = param.is_embedding(),

@@ -169,8 +169,6 @@ struct Run {
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Returns whether the optimizer state is in a file. A step then is several programs (step/disk/disk_state.h).
   bool state_on_disk() const { return !offload_dir.empty(); }
-  // Returns whether weight decay applies to the parameter. As in Transformers, it does not apply to biases and norms.
-  static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
 };
 
 // Returns the same run with another policy of rematerialisation.
