@@ -265,12 +265,11 @@ void announce(const Run& run, const RunLength& length, const Batches& batches, c
   if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);
   if (!run.batch.skip_rows.empty()) info("data: skip_rows leaves out {}", fmt::join(run.batch.skip_rows, ", "));
   info("batches: {}", format_batches(batches, " an epoch"));
-  const int64_t accumulation = run.batch.micro_batches;
   info("{}", format_banner({.examples = batches.examples() / row_reader(run.data.rows).examples_per_row,
                             .epochs = length.epoch(length.total_steps),
                             .batch_per_device = run.rows_per_device,
-                            .total_batch = run.rows_per_micro_batch() * accumulation,
-                            .accumulation = accumulation,
+                            .total_batch = run.rows_per_step(),
+                            .accumulation = run.batch.micro_batches,
                             .total_steps = length.total_steps,
                             .trainable_parameters = run.count(run.trained),
                             .all_parameters = run.count(run.trained) + run.count(run.frozen),

@@ -34,6 +34,10 @@ int64_t Run::rows_per_micro_batch() const {
   return batch.sequences / stage->sequences_per_row();
 }
 
+int64_t Run::rows_per_step() const {
+  return rows_per_micro_batch() * batch.micro_batches;
+}
+
 int64_t Run::count(const std::vector<Param>& params) const {
   int64_t total = 0;
   for (const Param& param : params)

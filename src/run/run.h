@@ -137,6 +137,7 @@ struct Run {
   const std::optional<LabelSet>& labels() const { return data.labels; }
   int64_t batch_shards() const;          // number of devices that share a batch: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
+  int64_t rows_per_step() const;         // rows of data in a step, over all devices and micro-batches
   // Returns whether steps move (change) this frozen parameter. They move only the corrections of routers, and only if
   // `correction_rate` is above 0.
   bool moves(const Param& param) const;

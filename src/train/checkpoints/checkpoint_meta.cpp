@@ -47,10 +47,6 @@ Json identity(const Run& run) {
   return out;
 }
 
-int64_t rows_per_step(const Run& run) {
-  return run.rows_per_micro_batch() * run.batch.micro_batches;
-}
-
 // Returns why the loss of a row depends on the other rows of its micro-batch; "" if it does not.
 std::string mixes_rows(const Run& run) {
   if (run.stage->mixes_rows) return fmt::format("the loss of stage {}", run.stage->name);
@@ -106,7 +102,7 @@ std::string remedy(const Run& run, int64_t rows, int64_t together) {
 }
 
 void check_rows_per_step(const StateReader& state, const Run& run) {
-  const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(run);
+  const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = run.rows_per_step();
   if (found == wanted) return;
   const int64_t together = mixes_rows(run).empty() ? 0 : state.meta().value("rows_per_micro_batch", int64_t{0});
   throw UserError(
@@ -123,7 +119,7 @@ void check_rows_per_step(const StateReader& state, const Run& run) {
 Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataIdentity& data, const RunRecord& record,
                      const std::string& trainer_state) {
   return {{"step", step},
-          {"rows_per_step", rows_per_step(run)},
+          {"rows_per_step", run.rows_per_step()},
           {"rows_per_micro_batch", run.rows_per_micro_batch()},
           {"rows_per_epoch", data.groups},
           {"data_digest", data.digest},
@@ -167,7 +163,7 @@ void report_micro_batches(const StateReader& state, const Run& run) {
       "losses "
       "differ from those of an uninterrupted run; to avoid this, {}",
       checkpoint_of(state), found, wanted, what,
-      found % shards == 0 ? micro_batches_of(found / shards, rows_per_step(run) / found)
+      found % shards == 0 ? micro_batches_of(found / shards, run.rows_per_step() / found)
                           : fmt::format("change the mesh so that dp x fsdp divides {}", found));
 }
 
