@@ -74,7 +74,10 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   processes.enter("loading weights");
   TrainState state = prepared.resume ? resume_state(*prepared.resume, devices, run, repository)
                                      : load_state(devices, run, repository, true);
-  if (prepared.nothing_to_do()) return 0;
+  if (const auto why = prepared.nothing_to_do()) {
+    info("{}", *why);
+    return 0;
+  }
   phases.done("loaded the weights");
   // Waits until all processes have read the weights, because the base may be an earlier result in output_dir.
   processes.agree("weights", [] { return ""; });

@@ -92,7 +92,7 @@ int TrainingLoop::evaluate() {
 }
 
 void TrainingLoop::save() {
-  with_.recorder.saved(checkpoints().save(with_.state, with_.recorder.record()));
+  with_.recorder.saved(enter_saving().save(with_.state, with_.recorder.record()));
   saved_step_ = with_.state.step;
 }
 
@@ -109,7 +109,7 @@ int TrainingLoop::stop(int signal) {
     return 128 + signal;
   }
   if (with_.state.step != saved_step_) save();
-  checkpoints().require();
+  enter_saving().require();
   info("interrupted: step {} is saved in {}; {}", with_.state.step, with_.run.output.folder,
        with_.run.output.save_only_model
            ? "the checkpoint has only the weights (save_only_model), so the run cannot be resumed"
@@ -117,7 +117,7 @@ int TrainingLoop::stop(int signal) {
   return 128 + signal;
 }
 
-CheckpointWriter& TrainingLoop::checkpoints() {
+CheckpointWriter& TrainingLoop::enter_saving() {
   with_.processes.enter("saving a checkpoint");
   return checkpoints_;
 }
