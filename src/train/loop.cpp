@@ -1,6 +1,5 @@
 #include "train/loop.h"
 
-#include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "step/run_step.h"
@@ -19,8 +18,7 @@ struct EvaluationEnded {
 
 TrainingLoop::TrainingLoop(const LoopParts& parts)
     : with_(parts),
-      checkpoints_(
-          parts.run, parts.repository, parts.batches.identity(), [] { return free_host_memory(); }, &parts.processes),
+      checkpoints_(parts.run, parts.repository, parts.batches.identity(), parts.processes),
       profile_(parts.devices, parts.run.output, parts.state.step, parts.length.total_steps, parts.processes.rank()),
       prefetcher_(parts.batches, own_lines(parts.devices, parts.run)),
       first_step_(parts.state.step) {

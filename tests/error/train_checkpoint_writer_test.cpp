@@ -44,7 +44,7 @@ class FailedSave : public testing::Test {
 };
 
 TEST_F(FailedSave, IsReportedOnceAndTheNextOneIsWritten) {
-  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
+  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity(), run_.processes);
   run_.state.step = 1;
   writer.save(run_.state, {});
   run_.state.step = 2;
@@ -65,7 +65,7 @@ TEST_F(FailedSave, IsReportedOnceAndTheNextOneIsWritten) {
 }
 
 TEST_F(FailedSave, IsThrownWhereTheRunNeedsIt) {
-  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
+  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity(), run_.processes);
   run_.state.step = 1;
   writer.save(run_.state, {});
   writer.require();
@@ -79,7 +79,7 @@ TEST_F(FailedSave, IsThrownWhereTheRunNeedsIt) {
 TEST_F(FailedSave, IsReportedByTheDestructor) {
   testing::internal::CaptureStderr();
   {
-    CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
+    CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity(), run_.processes);
     run_.state.step = 2;
     writer.save(run_.state, {});
   }
@@ -103,7 +103,7 @@ class OtherRun : public testing::Test {
     TrainingRun run(recipe);
     run.state.step = 1;
     data_ = run.batches.identity();
-    CheckpointWriter(run.run, run.repository, data_).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, data_, run.processes).save(run.state, {});
     state_.emplace(state_folder(run.folder()));
   }
   Recipe recipe(const std::string& type = "lora") {
@@ -189,7 +189,7 @@ TEST_F(OtherRun, OtherKernelsAreNamed) {
   TrainingRun run(again);
   run.state.step = 2;
   const auto with_kernels = run_with(all);
-  CheckpointWriter(with_kernels, repository, data_).save(run.state, {});
+  CheckpointWriter(with_kernels, repository, data_, run.processes).save(run.state, {});
   const StateReader with(state_folder(run.folder()));
   EXPECT_EQ(said(with, all), "");
   EXPECT_THAT(said(with, {}),
