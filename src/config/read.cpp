@@ -20,6 +20,7 @@
 #include "config/foreign/settings_file.h"
 #include "config/foreign/tables.h"
 #include "config/keys.h"
+#include "config/known_keys.h"
 #include "config/nearest.h"
 #include "config/value.h"
 #include "config/yaml_text.h"
@@ -61,8 +62,7 @@ class Reader {
 
   void take(const std::string& name, const GivenValue& given) {
     if (given.node.IsSequence() && take_parts(name, given)) return;
-    if (given.node.IsMap() && (name == "data" || name == "training" || name == "lora" || name == "logging"))
-      return take_inner(name, given);
+    if (given.node.IsMap() && is_section(name)) return take_inner(name, given);
     if (const Key* key = find_key(name); key && !has_own_translation(name, given)) {
       take_key(*key, name, given);
     } else if (take_entry(name, given) || take_translation(name, given)) {
@@ -73,9 +73,9 @@ class Reader {
       accept(*row, name, given);
     } else if (const NotAvailable* missing = find_not_available(name)) {
       refuse_unless_neutral(*missing, name, given);
-    } else if ((given.node.IsMap() || given.node.IsNull()) && is_nested_alias(name)) {
+    } else if ((given.node.IsMap() || given.node.IsNull()) && begins_known_key(name)) {
       take_inner(name, given);
-    } else if (const YAML::Node map = json_map(given.node); map.IsMap() && is_nested_alias(name)) {
+    } else if (const YAML::Node map = json_map(given.node); map.IsMap() && begins_known_key(name)) {
       take_inner(name, {map, given.where}, true);
     } else {
       refuse_unknown(name, given);
@@ -151,7 +151,7 @@ class Reader {
 
   void take_key(const Key& key, const std::string& name, const GivenValue& given) {
     // In torchtune's recipes, lr_scheduler, optimizer and dataset are maps. The entries of a map are read one by one.
-    if (given.node.IsMap() && is_nested_alias(name) && !is_map(key)) {
+    if (given.node.IsMap() && begins_known_key(name) && !is_map(key)) {
       take_inner(name, given);
       return;
     }
@@ -263,12 +263,7 @@ class Reader {
   }
 
   [[noreturn]] void refuse_unknown(const std::string& name, const GivenValue& given) {
-    std::vector<std::string_view> names = foreign_names();
-    for (const Key& key : recipe_keys()) {
-      names.push_back(key.name);
-      names.insert(names.end(), key.aliases.begin(), key.aliases.end());
-    }
-    auto near = nearest(name, names);
+    auto near = nearest(name, known_names());
     throw UserError("{}: unknown key '{}'{}", given.where, name,
                     near ? fmt::format("; did you mean '{}'?", *near) : "; the command's --help-keys lists all keys");
   }
@@ -334,15 +329,18 @@ class Reader {
     for (const auto& pair : given.node) {
       const std::string inner = describe_key(pair.first), nested = name + "." + inner;
       const GivenValue value{pair.second, is_text ? given.where : same_file(given.where, pair.first)};
-      // In Unsloth's recipes, a section only groups keys. The name of the section means nothing.
-      const bool section = name == "data" || name == "training" || name == "lora" || name == "logging";
-      take(section && !is_known(nested) ? inner : nested, value);
+      take(is_section(name) && !is_known(nested) ? inner : nested, value);
     }
   }
 
+  // Returns whether the name is a section of Unsloth's recipes, which only groups keys.
+  static bool is_section(const std::string& name) {
+    return name == "data" || name == "training" || name == "lora" || name == "logging";
+  }
+
   static bool is_known(const std::string& name) {
-    const std::vector<std::string_view> others = foreign_names();
-    return find_key(name) != nullptr || std::ranges::find(others, name) != others.end();
+    const std::vector<std::string_view> names = known_names();
+    return std::ranges::find(names, name) != names.end();
   }
 
   // Returns the map that a text such as '{"min_lr_rate": 0.1}' describes, an empty map for an empty text; otherwise a
@@ -358,19 +356,6 @@ class Reader {
   }
 
   static std::string describe_key(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : "?"; }
-
-  static bool is_nested_alias(const std::string& name) {
-    std::string prefix = name + ".";
-    auto nested = [&](std::string_view known) { return known.starts_with(prefix); };
-    if (find_without_effect(prefix) || find_not_available(prefix)) return true;
-    if (std::ranges::any_of(foreign_names(), nested)) return true;
-    return std::ranges::any_of(recipe_keys(), [&](const Key& key) { return std::ranges::any_of(key.aliases, nested); });
-  }
-
-  static bool is_map(const Key& key) {
-    return std::holds_alternative<std::map<std::string, int64_t> Recipe::*>(key.member) ||
-           std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.member);
-  }
 
   static std::string same_file(const std::string& where, const YAML::Node& node) {
     auto colon = where.rfind(':');
