@@ -70,7 +70,9 @@ struct OutputSpec {
   std::string logging_dir;                  // TensorBoard's folder; empty: inside `folder`
   int64_t profile_steps = 0;                // number of steps that are recorded; 0: none
   int64_t profile_start = 0;                // number of steps before them
-  std::string changed_keys = "{}";          // JSON: the recipe's keys that differ from their defaults, for trackers
+  // JSON: the recipe's keys that differ from their defaults, for trackers, for fettle_run.json, and to compare with the
+  // run that wrote a result.
+  std::string changed_keys = "{}";
 };
 
 struct Run {
@@ -197,7 +199,8 @@ inline const std::string kLossScale = "loss_scale";
 // Describes a trained parameter for the update rule.
 OptimWeight optim_weight(const Run& run, const Param& param);
 
-// An array of optimizer state for a trained parameter. `name` is the name of the program's input and output.
+// An array that a checkpoint stores: a trained weight, its optimizer state, PiSSA's initial A or B, a frozen weight
+// that the base lacks, or the loss scale. `name` is the program's input and output, if it has one.
 struct StateArray {
   std::string name;  // "m/model.layers.{}.mlp.up_proj.weight"
   Shape shape;

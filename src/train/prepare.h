@@ -45,7 +45,7 @@ class BatchChoices {
 struct Prepared {
   Run asked;                          // the run before settle_step()
   OutputFolder output;                // keeps other runs out of output_dir
-  std::optional<ResumePoint> resume;  // none: a new run. Its `record` is empty: see below
+  std::optional<ResumePoint> resume;  // none: a new run. prepare() has moved its `record` into the member `record`
   RunRecord record;                   // the record so far; for a new run, only the time at which it started
   Tokenizer tokenizer;
   Datasets data;

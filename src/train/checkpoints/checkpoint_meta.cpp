@@ -160,8 +160,7 @@ void report_micro_batches(const StateReader& state, const Run& run) {
   const int64_t shards = run.batch_shards();
   warn(
       "{} was written with {} rows per micro-batch, this run has {}: {} depends on the rows of a micro-batch, so "
-      "losses "
-      "differ from those of an uninterrupted run; to avoid this, {}",
+      "losses differ from those of an uninterrupted run; to avoid this, {}",
       checkpoint_of(state), found, wanted, what,
       found % shards == 0 ? micro_batches_of(found / shards, run.rows_per_step() / found)
                           : fmt::format("change the mesh so that dp x fsdp divides {}", found));
