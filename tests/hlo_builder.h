@@ -78,7 +78,6 @@ struct HloBuilder {
   hlo::Instruction& collective(const std::string& opcode, const Array& result, int64_t operand,
                                const std::vector<std::vector<int64_t>>& groups) {
     hlo::Instruction& made = add(opcode, {result}, {operand});
-    made.set_channel_id(++ids);
     made.set_use_global_device_ids(true);
     for (const auto& group : groups) {
       hlo::ReplicaGroup& to = *made.mutable_device_list()->add_replica_groups();

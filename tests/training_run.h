@@ -50,6 +50,7 @@ class TrainingRun {
   Run run;
   Batches batches;
   TrainState state;
+  Processes processes;                            // only this one
   std::vector<std::vector<std::string>> sources;  // names of the rows of each step
 
  private:

@@ -175,9 +175,8 @@ void name_idle_keys(const Recipe& r) {
 // the command's and prints a line. Otherwise throws UserError.
 void settle_eval_rows(Recipe& recipe) {
   if (recipe.val_size == 0 || recipe.eval_dataset.empty()) return;
-  const auto overrides = [&](const char* key) { return recipe.where(key).starts_with("override '"); };
-  const bool rows = overrides("eval_dataset");
-  if (rows == overrides("val_size"))
+  const bool rows = recipe.overridden.contains("eval_dataset");
+  if (rows == recipe.overridden.contains("val_size"))
     throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
                     recipe.where("val_size"));
   const char *kept = rows ? "eval_dataset" : "val_size", *other = rows ? "val_size" : "eval_dataset";
@@ -187,6 +186,7 @@ void settle_eval_rows(Recipe& recipe) {
   else
     recipe.eval_dataset.clear();
   recipe.set_at.erase(other);
+  recipe.overridden.erase(other);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "config/foreign/tables.h"
 #include "config/keys.h"
+#include "config/known_keys.h"
 #include "config/nearest.h"
 #include "config/value.h"
 
@@ -34,21 +35,10 @@ bool contains_truth(const Key& key) {
          std::ranges::any_of(key.spellings, [](const auto& spelling) { return spelling.first == "true"; });
 }
 
-bool is_map(const Key& key) {
-  return std::holds_alternative<std::map<std::string, int64_t> Recipe::*>(key.member) ||
-         std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.member);
-}
-
 Takes takes_of(const Key& key) {
   if (std::holds_alternative<bool Recipe::*>(key.member)) return Takes::kTruth;
   if (std::holds_alternative<std::vector<std::string> Recipe::*>(key.member)) return Takes::kList;
   return contains_truth(key) ? Takes::kChoice : Takes::kValue;
-}
-
-bool begins_known_key(const std::string& name) {
-  const auto inner = [&](std::string_view known) { return known.starts_with(name + "."); };
-  return std::ranges::any_of(foreign_names(), inner) ||
-         std::ranges::any_of(recipe_keys(), [&](const Key& key) { return std::ranges::any_of(key.aliases, inner); });
 }
 
 // Returns what the flag takes; nullopt if `name` is neither a key of Fettle nor a known key of another tool.
@@ -117,11 +107,7 @@ std::string written(std::string name) {
 
 [[noreturn]] void refuse_flag(const std::string& flag, const std::vector<std::string>& own) {
   std::vector<std::string> flags = own;
-  for (const Key& key : recipe_keys()) {
-    flags.push_back(fmt::format("--{}", key.name));
-    for (const std::string_view alias : key.aliases) flags.push_back(fmt::format("--{}", alias));
-  }
-  for (const std::string_view name : foreign_names()) flags.push_back(fmt::format("--{}", name));
+  for (const std::string_view name : known_names()) flags.push_back(fmt::format("--{}", name));
   const auto near = nearest(flag, {flags.begin(), flags.end()});
   throw UserError("{}: neither a flag of this command nor a recipe key{}", flag,
                   near ? fmt::format("; did you mean '{}'?", *near) : "; the command's --help-keys lists all keys");

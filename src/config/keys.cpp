@@ -583,11 +583,6 @@ const Key* find_key(std::string_view name_or_alias) {
   return nullptr;
 }
 
-bool takes_text_or_list(std::string_view name_or_alias) {
-  const Key* key = find_key(name_or_alias);
-  return name_or_alias == "loss_type" || (key != nullptr && key->one_or_two);
-}
-
 std::string_view group_title(Group group) {
   switch (group) {
     case Group::kModel: return "Model";

@@ -51,10 +51,6 @@ const std::vector<Key>& recipe_keys();
 // Returns the table row of the key with this name or alias; null when there is none.
 const Key* find_key(std::string_view name_or_alias);
 
-// Returns whether a key that takes a text also takes a list: a key with one_or_two, and TRL's loss_type, which may be
-// the parts of a sum.
-bool takes_text_or_list(std::string_view name_or_alias);
-
 std::string_view group_title(Group group);
 
 // Describes the values that the key takes: "a whole number >= 1", "one of none, dots, full".

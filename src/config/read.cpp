@@ -20,6 +20,7 @@
 #include "config/foreign/settings_file.h"
 #include "config/foreign/tables.h"
 #include "config/keys.h"
+#include "config/known_keys.h"
 #include "config/nearest.h"
 #include "config/value.h"
 #include "config/yaml_text.h"
@@ -53,6 +54,7 @@ class Reader {
   struct Wish {
     std::string value, by, where;  // by: the other tool's key
     std::string word = "";         // the value in the other tool, if it differs
+    bool overrides = false;        // an override has the wish
   };
   using Wishes = std::map<std::string, Wish>;  // keyed by the recipe's key
 
@@ -61,8 +63,7 @@ class Reader {
 
   void take(const std::string& name, const GivenValue& given) {
     if (given.node.IsSequence() && take_parts(name, given)) return;
-    if (given.node.IsMap() && (name == "data" || name == "training" || name == "lora" || name == "logging"))
-      return take_inner(name, given);
+    if (given.node.IsMap() && is_section(name)) return take_inner(name, given);
     if (const Key* key = find_key(name); key && !has_own_translation(name, given)) {
       take_key(*key, name, given);
     } else if (take_entry(name, given) || take_translation(name, given)) {
@@ -73,13 +74,20 @@ class Reader {
       accept(*row, name, given);
     } else if (const NotAvailable* missing = find_not_available(name)) {
       refuse_unless_neutral(*missing, name, given);
-    } else if ((given.node.IsMap() || given.node.IsNull()) && is_nested_alias(name)) {
+    } else if ((given.node.IsMap() || given.node.IsNull()) && begins_known_key(name)) {
       take_inner(name, given);
-    } else if (const YAML::Node map = json_map(given.node); map.IsMap() && is_nested_alias(name)) {
+    } else if (const YAML::Node map = json_map(given.node); map.IsMap() && begins_known_key(name)) {
       take_inner(name, {map, given.where}, true);
     } else {
       refuse_unknown(name, given);
     }
+  }
+
+  // Reads an override.
+  void take_override(const std::string& name, const GivenValue& given) {
+    overriding_ = true;
+    take(name, given);
+    overriding_ = false;
   }
 
   Wishes wishes() const { return wishes_; }
@@ -94,7 +102,9 @@ class Reader {
              wish.by, wish.word == wish.value ? wish.word : fmt::format("{}, here {}", wish.word, wish.value),
              recipe_.lr_scheduler_type);
       if (recipe_.set_at.contains(key.substr(0, key.find('.'))) || !suits(key)) continue;
+      overriding_ = wish.overrides;
       take(key, {YAML::Node(wish.value), wish.where});
+      overriding_ = false;
       info("{}: {} sets {} to {}", wish.where, wish.by, key, wish.value == "true" ? "on" : wish.value);
     }
   }
@@ -151,7 +161,7 @@ class Reader {
 
   void take_key(const Key& key, const std::string& name, const GivenValue& given) {
     // In torchtune's recipes, lr_scheduler, optimizer and dataset are maps. The entries of a map are read one by one.
-    if (given.node.IsMap() && is_nested_alias(name) && !is_map(key)) {
+    if (given.node.IsMap() && begins_known_key(name) && !is_map(key)) {
       take_inner(name, given);
       return;
     }
@@ -165,6 +175,7 @@ class Reader {
       if (once_) return;
       set_value(recipe_, key, given);
       recipe_.set_at.erase(std::string(key.name));
+      recipe_.overridden.erase(std::string(key.name));
       return;
     }
     Recipe before = recipe_;
@@ -177,7 +188,7 @@ class Reader {
     const Key* key = dot == std::string::npos ? nullptr : find_key(name.substr(0, dot));
     if (!key || !is_map(*key)) return false;
     set_entry(recipe_, *key, name.substr(dot + 1), given);
-    recipe_.set_at[std::string(key->name)] = given.where;
+    note_place(std::string(key->name), given.where);
     return true;
   }
 
@@ -196,7 +207,7 @@ class Reader {
         for (const auto& [key, value] : row.sets) {
           const YAML::Node rest = start.empty() ? given.node : YAML::Node(text.substr(start.size()));
           if (row.if_unset) {
-            wishes_.insert({std::string(key), {std::string(value), name, given.where}});
+            wishes_.insert({std::string(key), {std::string(value), name, given.where, "", overriding_}});
             continue;
           }
           const std::string outer = std::exchange(by_, by_.empty() ? name : by_);
@@ -214,7 +225,8 @@ class Reader {
 
   void take_settings(const Settings& settings, const std::string& name, const GivenValue& given) {
     for (const auto& [key, value] : settings.wishes)
-      wishes_.insert({key, {value, name, given.where, key == "lr_scheduler_type" ? settings.scheduler : value}});
+      wishes_.insert(
+          {key, {value, name, given.where, key == "lr_scheduler_type" ? settings.scheduler : value, overriding_}});
     for (const std::string& note : settings.notes) warn("{}: {}: {}", given.where, name, note);
     if (!settings.wishes.empty()) return;
     const WithoutEffect* row = find_without_effect(name);
@@ -263,12 +275,7 @@ class Reader {
   }
 
   [[noreturn]] void refuse_unknown(const std::string& name, const GivenValue& given) {
-    std::vector<std::string_view> names = foreign_names();
-    for (const Key& key : recipe_keys()) {
-      names.push_back(key.name);
-      names.insert(names.end(), key.aliases.begin(), key.aliases.end());
-    }
-    auto near = nearest(name, names);
+    auto near = nearest(name, known_names());
     throw UserError("{}: unknown key '{}'{}", given.where, name,
                     near ? fmt::format("; did you mean '{}'?", *near) : "; the command's --help-keys lists all keys");
   }
@@ -281,7 +288,15 @@ class Reader {
       throw UserError("{}: {} is given twice with different values: as '{}' here, and as '{}' at {}; keep one of them",
                       given.where, key.name, written, earlier->second.first, earlier->second.second);
     }
-    recipe_.set_at[canonical] = given.where;
+    note_place(canonical, given.where);
+  }
+
+  void note_place(const std::string& key, const std::string& where) {
+    recipe_.set_at[key] = where;
+    if (overriding_)
+      recipe_.overridden.insert(key);
+    else
+      recipe_.overridden.erase(key);
   }
 
   // Returns the items of `dataset` or `eval_dataset`. An item that is a map is an entry of dataset_info.json and
@@ -333,16 +348,19 @@ class Reader {
   void take_inner(const std::string& name, const GivenValue& given, bool is_text = false) {
     for (const auto& pair : given.node) {
       const std::string inner = describe_key(pair.first), nested = name + "." + inner;
-      const GivenValue value{pair.second, is_text ? given.where : same_file(given.where, pair.first)};
-      // In Unsloth's recipes, a section only groups keys. The name of the section means nothing.
-      const bool section = name == "data" || name == "training" || name == "lora" || name == "logging";
-      take(section && !is_known(nested) ? inner : nested, value);
+      const GivenValue value{pair.second, is_text || overriding_ ? given.where : same_file(given.where, pair.first)};
+      take(is_section(name) && !is_known(nested) ? inner : nested, value);
     }
   }
 
+  // Returns whether the name is a section of Unsloth's recipes, which only groups keys.
+  static bool is_section(const std::string& name) {
+    return name == "data" || name == "training" || name == "lora" || name == "logging";
+  }
+
   static bool is_known(const std::string& name) {
-    const std::vector<std::string_view> others = foreign_names();
-    return find_key(name) != nullptr || std::ranges::find(others, name) != others.end();
+    const std::vector<std::string_view> names = known_names();
+    return std::ranges::find(names, name) != names.end();
   }
 
   // Returns the map that a text such as '{"min_lr_rate": 0.1}' describes, an empty map for an empty text; otherwise a
@@ -359,22 +377,9 @@ class Reader {
 
   static std::string describe_key(const YAML::Node& node) { return node.IsScalar() ? node.Scalar() : "?"; }
 
-  static bool is_nested_alias(const std::string& name) {
-    std::string prefix = name + ".";
-    auto nested = [&](std::string_view known) { return known.starts_with(prefix); };
-    if (find_without_effect(prefix) || find_not_available(prefix)) return true;
-    if (std::ranges::any_of(foreign_names(), nested)) return true;
-    return std::ranges::any_of(recipe_keys(), [&](const Key& key) { return std::ranges::any_of(key.aliases, nested); });
-  }
-
-  static bool is_map(const Key& key) {
-    return std::holds_alternative<std::map<std::string, int64_t> Recipe::*>(key.member) ||
-           std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.member);
-  }
-
   static std::string same_file(const std::string& where, const YAML::Node& node) {
     auto colon = where.rfind(':');
-    if (colon == std::string::npos || where.starts_with("override")) return where;
+    if (colon == std::string::npos) return where;
     return fmt::format("{}:{}", where.substr(0, colon), node.Mark().line + 1);
   }
 
@@ -382,7 +387,8 @@ class Reader {
   bool once_;  // true for files: a key that is given twice with different values is an error
   std::map<std::string, std::pair<std::string, std::string>> given_as_;
   Wishes wishes_;
-  std::string by_;  // the other tool's key whose translation is being read; empty: none
+  bool overriding_ = false;  // the value that is being read comes from an override
+  std::string by_;           // the other tool's key whose translation is being read; empty: none
   std::vector<std::string> idle_;
   std::string idle_where_;
 };
@@ -504,7 +510,8 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
   const Dialect dialect = other.value_or(Dialect{});
   Reader reader(recipe, false, read_file(recipe, root, all, dialect, words));
   for (const auto& [name, given] : words)
-    if (!dialect.handled_words.contains(name) && !repeats_seed(name, given.node, all)) reader.take(name, given);
+    if (!dialect.handled_words.contains(name) && !repeats_seed(name, given.node, all))
+      reader.take_override(name, given);
   reader.take_meant(dialect.meant_words, "the command line");
   reader.grant_wishes();
   refuse_model_name_alone(recipe, all, words);

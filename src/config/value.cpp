@@ -262,6 +262,11 @@ std::string one_of(const Key& key) {
 
 }  // namespace
 
+bool is_map(const Key& key) {
+  return std::holds_alternative<std::map<std::string, int64_t> Recipe::*>(key.member) ||
+         std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.member);
+}
+
 void set_value(Recipe& recipe, const Key& key, const GivenValue& given) {
   static const Recipe defaults;
   std::visit(

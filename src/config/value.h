@@ -16,6 +16,8 @@ struct GivenValue {
   std::string where;
 };
 
+bool is_map(const Key& key);  // the key's value is a map
+
 // Sets the key's member of `recipe`. A null value sets the default. Throws UserError with given.where, the key, what
 // was found and what was wanted.
 void set_value(Recipe& recipe, const Key& key, const GivenValue& given);

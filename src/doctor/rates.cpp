@@ -7,7 +7,6 @@
 #include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "graph/ops.h"
-#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 namespace {
@@ -20,7 +19,7 @@ struct Sizes {
   int64_t matrix, array_bytes;
 };
 Sizes sizes_for(const Devices& devices) {
-  if (devices.client().plugin().vendor().staging == Staging::kHostMemory) return {512, 64'000'000};
+  if (devices.on_host()) return {512, 64'000'000};
   const int64_t limit = devices.memory().limit;
   return {4096, limit > 0 ? std::min<int64_t>(512'000'000, limit / 8 / 4096 * 4096) : 512'000'000};
 }

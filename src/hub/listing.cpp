@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/output_file.h"
 #include "base/json_text.h"
 #include "hub/repo_name.h"
-#include "hub/write_file.h"
 
 namespace fettle {
 namespace {
@@ -67,7 +67,7 @@ void write_listing(const std::filesystem::path& file, const Listing& listing) {
     if (!one.xet.empty()) entry["xet_hash"] = one.xet;
     files[one.path] = std::move(entry);
   }
-  write_file_whole(file, json({{"format_version", 1}, {"files", std::move(files)}}).dump(1));
+  write_cache_file(file, json({{"format_version", 1}, {"files", std::move(files)}}).dump(1));
 }
 
 void check_listing(Listing& listing, const std::string& place) {

@@ -8,11 +8,11 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/files/output_file.h"
 #include "base/files/private_files.h"
 #include "base/log.h"
 #include "hub/digest.h"
 #include "hub/variables.h"
-#include "hub/write_file.h"
 
 namespace fettle {
 namespace {
@@ -71,7 +71,7 @@ std::string RepoFolder::read_ref(const std::string& revision) const {
 }
 
 void RepoFolder::write_ref(const std::string& revision, const std::string& commit) const {
-  if (revision != commit && read_ref(revision) != commit) write_file_whole(path_ / "refs" / revision, commit);
+  if (revision != commit && read_ref(revision) != commit) write_cache_file(path_ / "refs" / revision, commit);
 }
 
 bool RepoFolder::holds(const std::string& commit, const HubFile& file) const {
@@ -114,7 +114,7 @@ void RepoFolder::link(const std::string& commit, const HubFile& file, bool neede
 void RepoFolder::mark_missing(const std::string& commit, const std::string& path) const {
   const fs::path mark = path_ / ".no_exist" / commit / path;
   std::error_code failed;
-  if (!fs::exists(mark, failed)) write_file_whole(mark, "");
+  if (!fs::exists(mark, failed)) write_cache_file(mark, "");
 }
 
 void RepoFolder::make() const {

@@ -53,11 +53,9 @@ class Machine {
   explicit Machine(Devices& devices, const std::string& target = "");
 
   int64_t count() const { return hosts_ * per_host_; }
-  int64_t hosts() const { return hosts_; }
   // Returns how many devices the links connect. Devices that are not connected by links exchange data over the network.
   int64_t linked_devices() const { return linked_; }
   const std::string& title() const { return run_target_.title; }  // "8 x AMD Instinct MI300X"
-  const std::string& capability() const { return run_target_.capability; }
   const RunTarget& run_target() const { return run_target_; }
   const MemoryShare& memory() const;                               // the memory of one device
   const std::optional<Target>& target() const { return target_; }  // nullopt: the machine's rates are not known

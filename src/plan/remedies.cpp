@@ -39,7 +39,7 @@ class Search {
     fewer_bits();
     offload();
     more_devices();
-    if (run.frozen.empty() && !run.from_scratch) {
+    if (run.method() == "full" && !run.from_scratch) {
       Variant changed = plan_.variant;
       changed.finetuning_type = "lora";
       attempt("finetuning_type: lora", changed, machine_);
@@ -130,6 +130,7 @@ class Search {
 
   // Tries the optimizer state first: a step reads and writes it once, but reads the weights twice.
   void offload() {
+    if (!can_offload(plan_.run)) return;
     Variant changed = plan_.variant;
     const bool held = !plan_.run.offload_optimizer && !plan_.run.state_on_disk();  // the devices hold the state
     if (held) {

@@ -5,6 +5,11 @@
 #include <map>
 #include <string>
 
+#include "data/batches/batches.h"
+#include "data/dataset.h"
+#include "run/run.h"
+#include "run/run_length.h"
+
 namespace fettle {
 
 // The numbers in the start banner, which has the text of Hugging Face's Trainer.
@@ -20,6 +25,10 @@ struct RunFigures {
 
 // Formats "***** Running training *****" and one line for each number, without a newline at the end.
 std::string format_banner(const RunFigures& figures);
+
+// Prints the notes of the data report and the start banner.
+void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
+              int64_t resumed_step, const std::string& devices);
 
 // Formats "***** train metrics *****" and one line for each metric, without a newline at the end. As in
 // Trainer.log_metrics, the metrics are sorted by name, *_runtime is a duration and *_flos is in GF.

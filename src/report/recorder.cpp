@@ -1,6 +1,6 @@
 #include "report/recorder.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -9,7 +9,6 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
-#include "data/row_readers.h"
 #include "report/banner.h"
 #include "report/best_evaluation.h"
 #include "report/plot.h"
@@ -250,32 +249,6 @@ void Recorder::finish() {
   if (const auto figures = evaluation_results(); !figures.empty()) info("{}", format_metrics("eval", figures));
   trackers_.log(record_.trainer.global_step, results());
   trackers_.finish();
-}
-
-void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
-              int64_t resumed_step, const std::string& devices) {
-  if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
-    info(
-        "the model is stored in 16 bits but trained in float32, because the recipe sets no dtype; bf16: true takes "
-        "about half the memory and time; bf16: false keeps float32 without this message");
-  for (const std::string& note : data.notes) info("data: {}", note);
-  if (!data.labels.empty()) info("labels: {}", data.labels);
-  if (data.truncated > 0)
-    info("data: {} of {} rows were cut to cutoff_len {}", data.truncated, data.rows, run.data.cutoff_len);
-  if (data.dropped + data.bad_rows > 0) info("data: {} rows were left out", data.dropped + data.bad_rows);
-  if (!run.batch.skip_rows.empty()) info("data: skip_rows leaves out {}", fmt::join(run.batch.skip_rows, ", "));
-  info("batches: {}", format_batches(batches, " an epoch"));
-  const int64_t accumulation = run.batch.micro_batches;
-  info("{}", format_banner({.examples = batches.examples() / row_reader(run.data.rows).examples_per_row,
-                            .epochs = length.epoch(length.total_steps),
-                            .batch_per_device = run.rows_per_device,
-                            .total_batch = run.rows_per_micro_batch() * accumulation,
-                            .accumulation = accumulation,
-                            .total_steps = length.total_steps,
-                            .trainable_parameters = run.count(run.trained),
-                            .all_parameters = run.count(run.trained) + run.count(run.frozen),
-                            .resumed_step = resumed_step,
-                            .devices = devices}));
 }
 
 }  // namespace fettle

@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 
-#include "data/dataset.h"
 #include "report/progress.h"
 #include "report/run_record.h"
 #include "report/trackers/trackers.h"
@@ -78,9 +77,5 @@ class Recorder {
   // evaluates nothing: an older evaluation then measured another state of the model.
   LogRecord last_evaluation_;
 };
-
-// Prints the notes of the data report and the start banner.
-void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
-              int64_t resumed_step, const std::string& devices);
 
 }  // namespace fettle

@@ -38,6 +38,10 @@ double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfi
   return recipe.output_router_logits == "false" ? 0 : recipe.moe_aux_loss_default.value_or(config.router_aux_loss_coef);
 }
 
+bool sums_are_cheap(bool only_adapters, bool offload_param) {
+  return only_adapters && !offload_param;
+}
+
 int64_t rows_per_device(const Recipe& recipe, BatchUse use) {
   const int64_t training = recipe.per_device_train_batch_size;
   return use == BatchUse::kTraining ? training : recipe.per_device_eval_batch_size.value_or(training);
@@ -54,12 +58,10 @@ Lines lines_of(const Recipe& recipe, const Stage& stage, const ModelConfig& conf
   if (use == BatchUse::kEvaluation) return Lines::kRegrouped;
   // The loss that balances the load of experts also depends on all rows of a micro-batch.
   if (balance_factor(recipe, stage, config) != 0) return Lines::kShared;
-  // kRegrouped may need several micro-batches, which has two costs. Gradients are summed in f32; the sums take much
-  // memory unless only adapters are trained. Weights in host memory are copied to the device again for each
-  // micro-batch. With gradient accumulation, a step has these costs anyway.
-  if (recipe.gradient_accumulation_steps > 1) return Lines::kRegrouped;
-  return !recipe.offload_param && (recipe.finetuning_type == "lora" && !recipe.train_from_scratch) ? Lines::kRegrouped
-                                                                                                   : Lines::kShared;
+  // kRegrouped may need several micro-batches. With gradient accumulation, a step has their costs anyway.
+  const bool only_adapters = recipe.finetuning_type == "lora" && !recipe.train_from_scratch;
+  const bool cheap = recipe.gradient_accumulation_steps > 1 || sums_are_cheap(only_adapters, recipe.offload_param);
+  return cheap ? Lines::kRegrouped : Lines::kShared;
 }
 
 }  // namespace

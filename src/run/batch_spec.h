@@ -32,6 +32,11 @@ nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 // false. A classifier uses 0, as in Transformers. A model without experts has the factor 0.
 double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config);
 
+// Returns whether a step may have more micro-batches at little cost. Further micro-batches have two costs. Gradients
+// are summed in f32; the sums take much memory unless the run trains only adapters. Weights in host memory
+// (offload_param) are copied to the device again for each micro-batch.
+bool sums_are_cheap(bool only_adapters, bool offload_param);
+
 // Returns the number of rows in a micro-batch for each device.
 int64_t rows_per_device(const Recipe& recipe, BatchUse use);
 

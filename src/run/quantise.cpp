@@ -105,8 +105,8 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
   if (!whole.empty() && fixed)
     throw UserError(
         "{}: quantization_config leaves out {}, so these layers differ in kind from the others. Fettle does not "
-        "support "
-        "this together with offload_param, or with an adapter on some layers only (layers_to_transform); remove these, "
+        "support this together with offload_param, or with an adapter on some layers only (layers_to_transform); "
+        "remove these, "
         "or use the original weights with quantization_bit",
         file, fmt::join(whole, ", "));
   if (!whole.empty())

@@ -457,14 +457,16 @@ class Resolving {
   Run& run_;
 };
 
-}  // namespace
-
+// Returns the number of outputs of the classifier that the stage trains: one per label, or one score; 0 for a language
+// model. Throws UserError when the stage needs labels and there are none.
 int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels) {
   if (stage.head == Head::kScore) return 1;
   if (stage.head == Head::kTokens) return 0;
   if (labels) return labels->size();
   throw UserError("{}: num_labels is missing; set it, or set dataset, so that the rows give it", recipe.where("stage"));
 }
+
+}  // namespace
 
 Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose, const Variant& variant) {
   const auto& [asked, stage, models, config, labels] = source;

@@ -35,8 +35,4 @@ struct RunSource {
 Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose = Purpose::kTraining,
             const Variant& variant = {});
 
-// Returns the number of outputs of the classifier that the stage trains: one per label, or one score; 0 for a language
-// model. Throws UserError when the stage needs labels and there are none.
-int64_t num_labels_of(const Recipe& recipe, const Stage& stage, const std::optional<LabelSet>& labels);
-
 }  // namespace fettle

@@ -16,6 +16,12 @@ std::vector<std::string> Run::adapters() const {
   return folders;
 }
 
+std::string_view Run::method() const {
+  if (lora) return "lora";
+  const bool full = std::ranges::all_of(frozen, [](const Param& param) { return param.role == Role::kBuffer; });
+  return full ? "full" : "freeze";
+}
+
 bool Run::trains_head() const {
   return std::ranges::any_of(trained, [&](const Param& param) { return param.hf_name == model.head().hf_name; });
 }
@@ -26,6 +32,10 @@ int64_t Run::batch_shards() const {
 
 int64_t Run::rows_per_micro_batch() const {
   return batch.sequences / stage->sequences_per_row();
+}
+
+int64_t Run::rows_per_step() const {
+  return rows_per_micro_batch() * batch.micro_batches;
 }
 
 int64_t Run::count(const std::vector<Param>& params) const {
@@ -91,9 +101,9 @@ Run with_merged(Run run, int64_t times) {
   batch.micro_batches /= times;
   batch.sequences *= times;
   run.merged_micro_batches *= times;
-  // One micro-batch needs no loop that sums gradients, unless its rows should be free to move to further micro-batches
-  // (batch_spec.cpp).
-  if (times > 1 && batch.micro_batches == 1 && (!run.lora || run.offload_param)) batch.lines = Lines::kShared;
+  // One micro-batch needs no loop that sums gradients, unless its rows should be free to move to further micro-batches.
+  if (times > 1 && batch.micro_batches == 1 && !sums_are_cheap(run.lora.has_value(), run.offload_param))
+    batch.lines = Lines::kShared;
   return run;
 }
 
@@ -159,7 +169,8 @@ OptimWeight optim_weight(const Run& run, const Param& param) {
   return {.shape = stacked_shape(param, run.trained_dtype),
           .axes = stacked_axes(param),
           .stacked = param.stack_dims(),
-          .weight_decay = Run::decays(param) ? run.update.weight_decay : 0,
+          // As in Transformers, weight decay does not apply to biases and norms.
+          .weight_decay = param.is_bias_or_norm() ? 0 : run.update.weight_decay,
           .rate = rate_factor(run, param),
           .columns = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size()) ? 2 : 1,
           .embedding = param.is_embedding(),

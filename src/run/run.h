@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "adapters/lora.h"
@@ -69,7 +70,9 @@ struct OutputSpec {
   std::string logging_dir;                  // TensorBoard's folder; empty: inside `folder`
   int64_t profile_steps = 0;                // number of steps that are recorded; 0: none
   int64_t profile_start = 0;                // number of steps before them
-  std::string changed_keys = "{}";          // JSON: the recipe's keys that differ from their defaults, for trackers
+  // JSON: the recipe's keys that differ from their defaults, for trackers, for fettle_run.json, and to compare with the
+  // run that wrote a result.
+  std::string changed_keys = "{}";
 };
 
 struct Run {
@@ -127,12 +130,16 @@ struct Run {
 
   // Folders of all adapters, in the order in which they are applied.
   std::vector<std::string> adapters() const;
+  // Returns the finetuning_type of a run that trains: "lora"; "full" if gradients train all weights; else "freeze".
+  // Buffers are frozen in full tuning, too (Role::kBuffer).
+  std::string_view method() const;
   bool trains_head() const;
   bool scales_loss() const { return compute == DType::kF16; }
   bool has_reference() const { return stage->has_reference(keys); }
   const std::optional<LabelSet>& labels() const { return data.labels; }
   int64_t batch_shards() const;          // number of devices that share a batch: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
+  int64_t rows_per_step() const;         // rows of data in a step, over all devices and micro-batches
   // Returns whether steps move (change) this frozen parameter. They move only the corrections of routers, and only if
   // `correction_rate` is above 0.
   bool moves(const Param& param) const;
@@ -165,8 +172,6 @@ struct Run {
   Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
   // Returns whether the optimizer state is in a file. A step then is several programs (step/disk/disk_state.h).
   bool state_on_disk() const { return !offload_dir.empty(); }
-  // Returns whether weight decay applies to the parameter. As in Transformers, it does not apply to biases and norms.
-  static bool decays(const Param& param) { return !param.is_bias_or_norm(); }
 };
 
 // Returns the same run with another policy of rematerialisation.
@@ -194,7 +199,8 @@ inline const std::string kLossScale = "loss_scale";
 // Describes a trained parameter for the update rule.
 OptimWeight optim_weight(const Run& run, const Param& param);
 
-// An array of optimizer state for a trained parameter. `name` is the name of the program's input and output.
+// An array that a checkpoint stores: a trained weight, its optimizer state, PiSSA's initial A or B, a frozen weight
+// that the base lacks, or the loss scale. `name` is the program's input and output, if it has one.
 struct StateArray {
   std::string name;  // "m/model.layers.{}.mlp.up_proj.weight"
   Shape shape;

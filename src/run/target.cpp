@@ -5,8 +5,14 @@
 #include "base/host_memory.h"
 #include "kernels/check.h"
 #include "programs/devices.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
+
+bool RunTarget::on_host() const {
+  const Vendor* vendor = vendor_named(platform);
+  return vendor != nullptr && vendor->staging == Staging::kHostMemory;
+}
 
 int64_t host_room(int64_t free_bytes, int64_t devices) {
   constexpr int64_t kLeast = 1'000'000'000;

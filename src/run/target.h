@@ -23,6 +23,8 @@ struct RunTarget {
   std::string capability = {};  // capability of a device, as in DeviceInfo; empty: the plugin does not report it
   KernelSet kernels = {};       // kernels that programs for these devices may call
   StepRoom room = {};
+
+  bool on_host() const;  // the devices are the host's own processors
 };
 
 // Returns the devices as a run's target. `kernels` has the requested kernels that compute correctly on these devices.

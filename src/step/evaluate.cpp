@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -98,8 +99,6 @@ Evaluator::Evaluator(Devices& devices, const Run& run, const Examples& examples,
   info("evaluation: {}", format_batches(batches_, ""));
 }
 
-struct Evaluator::RowLosses : ProgramRows {};
-
 const Executable& Evaluator::program(const BatchShape& shape) {
   const std::pair key(shape.lines, shape.length);
   const auto found = programs_.find(key);
@@ -111,8 +110,8 @@ MemoryStats Evaluator::memory_stats() {
   return program(batches_.fullest()).memory_stats();
 }
 
-Evaluator::RowLosses Evaluator::rows(TrainState& state, const Batch& batch) {
-  return {run_rows(devices_, run_, program(batch.shape), state, batch)};
+ProgramRows Evaluator::rows(TrainState& state, const Batch& batch) {
+  return run_rows(devices_, run_, program(batch.shape), state, batch);
 }
 
 std::vector<double> Evaluator::losses(TrainState& state) {
@@ -120,7 +119,7 @@ std::vector<double> Evaluator::losses(TrainState& state) {
   std::vector<double> out;
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     const Batch batch = batches_.at(s);
-    const RowLosses rows = this->rows(state, batch);
+    const ProgramRows rows = this->rows(state, batch);
     for (size_t r = 0; r < rows.loss.size(); ++r)
       if (!batch.shape.branched || !batch.sources[r].empty()) out.push_back(rows.loss[r]);  // else filler
   }
@@ -132,7 +131,7 @@ std::vector<float> Evaluator::logits(TrainState& state, const std::function<void
   std::vector<float> out;
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     if (before_batch) before_batch();
-    const RowLosses rows = this->rows(state, batches_.at(s));
+    const ProgramRows rows = this->rows(state, batches_.at(s));
     for (float logit : rows.logits) out.push_back(logit);
   }
   const size_t width = candidates_.empty() ? static_cast<size_t>(run_.model.config.num_labels) : candidates_.size();
@@ -147,7 +146,7 @@ Evaluation Evaluator::run(TrainState& state, const std::function<void()>& before
   std::vector<float> sums(static_cast<size_t>(run_.stage->metric_sums), 0);
   for (int64_t s = 0; s < batches_.steps_per_epoch(); ++s) {
     if (before_batch) before_batch();
-    const RowLosses rows = this->rows(state, batches_.at(s));
+    const ProgramRows rows = this->rows(state, batches_.at(s));
     for (size_t r = 0; r < rows.loss.size(); ++r) {
       loss += rows.loss[r];
       tokens += rows.tokens[r];
@@ -171,29 +170,23 @@ namespace {
 // Returns the batch with only the sequences `first` to `end` - 1; the batch's first sequence has the number 0. If some
 // sequences in a line have values that are not finite, the other sequences in the line also become NaN, because 0 times
 // infinity is NaN. So a token of the kept sequences replaces all tokens of the other sequences.
-Batch with_only(const Batch& batch, size_t first, size_t end) {
-  auto copy = [](const HostArray& array) { return array.shape().rank() == 0 ? HostArray() : array.clone(); };
-  Batch out{.shape = batch.shape,
-            .used = batch.used,
-            .tokens = copy(batch.tokens),
-            .targets = copy(batch.targets),
-            .positions = copy(batch.positions),
-            .segments = copy(batch.segments),
-            .sequence_numbers = copy(batch.sequence_numbers),
-            .preferences = copy(batch.preferences),
-            .token_types = copy(batch.token_types),
-            .classes = copy(batch.classes),
-            .weights = copy(batch.weights)};
-  const auto rows = out.sequence_numbers.as<int32_t>(), tokens = out.tokens.as<int32_t>(),
-             targets = out.targets.as<int32_t>();
+Batch with_only(const Run& run, const Batch& batch, size_t first, size_t end) {
+  Batch out{.shape = batch.shape, .used = batch.used};
+  bool has_targets = false;  // classifiers have labels instead
+  for (const BatchArray& array : batch_arrays(run, batch.shape, BatchExtent::kStep)) {
+    out.*array.from = (batch.*array.from).clone();
+    has_targets |= array.part == BatchPart::kTargets;
+  }
+  const auto rows = out.sequence_numbers.as<int32_t>(), tokens = out.tokens.as<int32_t>();
   const auto positions = out.positions.as<int32_t>(), segments = out.segments.as<int32_t>();
+  const auto targets = has_targets ? out.targets.as<int32_t>() : std::span<int32_t>();
   auto kept = [&](int32_t row) { return row > static_cast<int32_t>(first) && row <= static_cast<int32_t>(end); };
   const auto place = std::ranges::find_if(rows, kept);
   const int32_t filler = place == rows.end() ? 0 : tokens[static_cast<size_t>(place - rows.begin())];
   for (size_t i = 0; i < rows.size(); ++i) {
     if (kept(rows[i])) continue;
     tokens[i] = filler;
-    targets[i] = kIgnore;
+    if (has_targets) targets[i] = kIgnore;
     positions[i] = segments[i] = rows[i] = 0;
   }
   return out;
@@ -208,7 +201,7 @@ std::vector<std::string> rows_not_finite(Devices& devices, const Run& run, Train
   const size_t of_each = batch.sources.size() / together.size();
   std::vector<std::string> out;
   for (size_t r = 0; r < together.size(); ++r)
-    if (!std::isfinite(together[r]) && !std::isfinite(losses(with_only(batch, r * of_each, (r + 1) * of_each))[r]))
+    if (!std::isfinite(together[r]) && !std::isfinite(losses(with_only(run, batch, r * of_each, (r + 1) * of_each))[r]))
       out.push_back(batch.sources[r * of_each]);
   return out;
 }

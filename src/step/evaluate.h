@@ -30,6 +30,8 @@ struct Evaluation {
   std::map<std::string, double> metrics() const;
 };
 
+struct ProgramRows;
+
 // Holds the batches of the examples and the evaluation programs of a run. Compiles each program when its batch shape
 // first occurs.
 class Evaluator {
@@ -51,9 +53,8 @@ class Evaluator {
   std::vector<float> logits(TrainState& state, const std::function<void()>& before_batch = {});
 
  private:
-  struct RowLosses;
   const Executable& program(const BatchShape& shape);
-  RowLosses rows(TrainState& state, const Batch& batch);
+  ProgramRows rows(TrainState& state, const Batch& batch);
   Devices& devices_;
   const Run& run_;
   std::vector<int32_t> candidates_;

@@ -108,12 +108,6 @@ bool could_put_weights_on_disk(const Run& run) {
   return std::ranges::any_of(run.trained, [&](const Param& param) { return run.trained_above_compute(param); });
 }
 
-// Returns whether arrays can move to the host's memory. A pipeline needs them on the devices. On the CPU, host memory
-// is the device's memory.
-bool can_offload(const Run& run) {
-  return run.sharding.stages() == 1 && run.target.platform != "cpu";
-}
-
 // Returns changes of the recipe that reduce the step's memory. If temporaries are more than half of the peak, the
 // changes that reduce activations come first. Otherwise, the changes that reduce weights and state come first.
 std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
@@ -125,7 +119,7 @@ std::vector<std::string> remedies(const Run& run, const MemoryTable& table) {
         "a per_device_train_batch_size below {} (raise gradient_accumulation_steps to keep the rows per step)",
         run.rows_per_device));
   activations.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
-  if (!run.lora && !run.from_scratch) weights.push_back("finetuning_type: lora");
+  if (run.method() != "lora" && !run.from_scratch) weights.push_back("finetuning_type: lora");
   if (helps_to_quantise(run, table)) weights.push_back("quantization_bit: 4");
   if (helps_to_use_8_bit_state(run, table)) weights.push_back("optim: adamw_8bit");
   if (run.compute == DType::kF32) weights.push_back("bf16: true");
@@ -157,6 +151,10 @@ int64_t largest_entry(const MemoryTable& table) {
 }
 
 }  // namespace
+
+bool can_offload(const Run& run) {
+  return run.sharding.stages() == 1 && !run.target.on_host();
+}
 
 bool helps_to_quantise(const Run& run, const MemoryTable& table) {
   // quantise.h has the rules.
@@ -274,7 +272,7 @@ void require_fit(const Run& run, const MemoryTable& table) {
 
 int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemoryStats& evaluation) {
   // On the CPU, host memory is also device memory.
-  return evaluation.peak + table.optimizer + (run.target.platform == "cpu" ? table.host_optimizer : 0);
+  return evaluation.peak + table.optimizer + (run.target.on_host() ? table.host_optimizer : 0);
 }
 
 std::string format_evaluation_peak(const Run& run, int64_t peak) {

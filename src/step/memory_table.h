@@ -59,6 +59,9 @@ std::string format_memory_table(const MemoryTable& table);
 // Returns sizes in bytes: peak_bytes, limit_bytes, frozen_bytes, adapter_bytes, trained_bytes, ... (docs/plan.md).
 nlohmann::json to_json(const MemoryTable& table);
 
+// Returns whether arrays can move to the host's memory. A pipeline needs them on the devices. On the CPU, host memory
+// is the device's memory.
+bool can_offload(const Run& run);
 // Returns whether quantization_bit: 4 is possible, and the frozen weights of LoRA are the largest entry of the table.
 bool helps_to_quantise(const Run& run, const MemoryTable& table);
 // Returns whether optim: adamw_8bit can replace AdamW in full tuning, and the optimizer state is the largest entry.

@@ -17,6 +17,7 @@
 #include "train/loop.h"
 #include "train/prepare.h"
 #include "train/processes.h"
+#include "train/result.h"
 #include "train/retry.h"
 #include "train/root_files.h"
 #include "train/same_run.h"
@@ -73,7 +74,10 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   processes.enter("loading weights");
   TrainState state = prepared.resume ? resume_state(*prepared.resume, devices, run, repository)
                                      : load_state(devices, run, repository, true);
-  if (prepared.nothing_to_do()) return 0;
+  if (const auto why = prepared.nothing_to_do()) {
+    info("{}", *why);
+    return 0;
+  }
   phases.done("loaded the weights");
   // Waits until all processes have read the weights, because the base may be an earlier result in output_dir.
   processes.agree("weights", [] { return ""; });
@@ -119,6 +123,7 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   retry_files("the result", [&] { write_root(run, repository, state, recorder, held_out, processes); });
   if (!processes.first()) return 0;
   recorder.finish();
+  warn_of_result(run);
   info("the {} is in {}{}", run.lora ? "adapter" : "model", run.output.folder,
        run.output.html_report ? "; report.html there shows the run" : "");
   if (run.lora && has_class_for_text(*run.model.family))

@@ -1,6 +1,5 @@
 #include "train/loop.h"
 
-#include "base/host_memory.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "step/run_step.h"
@@ -19,8 +18,7 @@ struct EvaluationEnded {
 
 TrainingLoop::TrainingLoop(const LoopParts& parts)
     : with_(parts),
-      checkpoints_(
-          parts.run, parts.repository, parts.batches.identity(), [] { return free_host_memory(); }, &parts.processes),
+      checkpoints_(parts.run, parts.repository, parts.batches.identity(), parts.processes),
       profile_(parts.devices, parts.run.output, parts.state.step, parts.length.total_steps, parts.processes.rank()),
       prefetcher_(parts.batches, own_lines(parts.devices, parts.run)),
       first_step_(parts.state.step) {
@@ -92,7 +90,7 @@ int TrainingLoop::evaluate() {
 }
 
 void TrainingLoop::save() {
-  with_.recorder.saved(checkpoints().save(with_.state, with_.recorder.record()));
+  with_.recorder.saved(enter_saving().save(with_.state, with_.recorder.record()));
   saved_step_ = with_.state.step;
 }
 
@@ -109,7 +107,7 @@ int TrainingLoop::stop(int signal) {
     return 128 + signal;
   }
   if (with_.state.step != saved_step_) save();
-  checkpoints().require();
+  enter_saving().require();
   info("interrupted: step {} is saved in {}; {}", with_.state.step, with_.run.output.folder,
        with_.run.output.save_only_model
            ? "the checkpoint has only the weights (save_only_model), so the run cannot be resumed"
@@ -117,7 +115,7 @@ int TrainingLoop::stop(int signal) {
   return 128 + signal;
 }
 
-CheckpointWriter& TrainingLoop::checkpoints() {
+CheckpointWriter& TrainingLoop::enter_saving() {
   with_.processes.enter("saving a checkpoint");
   return checkpoints_;
 }

@@ -45,7 +45,7 @@ class TrainingLoop {
   // not finite, or when the checkpoint after a signal cannot be written.
   int run();
   // Waits until no checkpoint is being written.
-  void settle_checkpoints() { checkpoints().settle(); }
+  void settle_checkpoints() { enter_saving().settle(); }
 
  private:
   // Does one step, unless a signal has arrived. Returns 0, or 128 + signal when the run must end.
@@ -60,8 +60,8 @@ class TrainingLoop {
   void save_before_bad_rows();
   // Makes sure that the last step has a checkpoint, if this process did a step. Returns 128 + signal.
   int stop(int signal);
-  // Returns the writer, and tells the other processes that this one may now wait for it.
-  CheckpointWriter& checkpoints();
+  // Tells the other processes that this one may now wait for the writer. Returns the writer.
+  CheckpointWriter& enter_saving();
 
   const LoopParts with_;
   CheckpointWriter checkpoints_;

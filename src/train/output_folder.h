@@ -80,12 +80,15 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
 // host.
 void require_offload_dir(const Run& run, const Devices& devices, int processes_of_host);
 
-// With overwrite_output_dir, deletes the checkpoints (also those that were set aside), the log, the profiles and
-// report.html of the earlier run. The earlier result stays until write_root writes the new result (root_files.h).
-// `resumed_step` is the step from which the run continues. If it continues from a checkpoint in output_dir, deletes
-// nothing. Instead, sets the checkpoints of later steps aside (set_aside_after) and prints a warning for each: they
-// belong to a course of the run that the user has left, so no later start may continue from them. Throws UserError when
-// a file cannot be changed.
+// Clears output_dir of what the run will replace. `resumed_step` is the step from which the run continues.
+// - If the run continues from a checkpoint in output_dir, deletes nothing. Sets the checkpoints of later steps aside
+//   (set_aside_after) and prints a warning for each: they belong to a course of the run that the user has left, so no
+//   later start may continue from them.
+// - Otherwise, with overwrite_output_dir, deletes the checkpoints (also those that were set aside), the log, the
+//   profiles and report.html of the earlier run. The earlier result stays until write_root writes the new result
+//   (root_files.h).
+// - Otherwise, does nothing.
+// Throws UserError when a file cannot be changed.
 void clear_output(const Run& run, std::optional<int64_t> resumed_step);
 
 }  // namespace fettle

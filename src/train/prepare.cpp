@@ -7,8 +7,8 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "plan/mesh_choice.h"
+#include "report/banner.h"
 #include "report/best_evaluation.h"
-#include "report/recorder.h"
 #include "report/view/run_file.h"
 #include "run/preflight.h"
 #include "step/memory_table.h"
@@ -69,15 +69,16 @@ WrittenStep Prepared::written() const {
   return resume ? written_step(resume->state) : WrittenStep{};
 }
 
-bool Prepared::nothing_to_do() const {
-  if (!resume || !has_result(asked.output.folder, resume->checkpoint) || chooses_other_weights(asked)) return false;
+std::optional<std::string> Prepared::nothing_to_do() const {
+  if (!resume || !has_result(asked.output.folder, resume->checkpoint) || chooses_other_weights(asked))
+    return std::nullopt;
   const auto best = best_evaluation(record.trainer.log_history, asked.best);
   const bool early = best && asked.best.ends_after(best->not_better);
-  if (resume->step < length.total_steps && !early) return false;
-  info("{} is the end of the run, and the result is in {}, so there is nothing to do; raise {} to continue",
-       resume->checkpoint.string(), asked.output.folder,
-       early ? "early_stopping_patience" : "max_steps or num_train_epochs");
-  return true;
+  if (resume->step < length.total_steps && !early) return std::nullopt;
+  return fmt::format(
+      "{} is the end of the run, and the result is in {}, so there is nothing to do; raise {} to continue",
+      resume->checkpoint.string(), asked.output.folder,
+      early ? "early_stopping_patience" : "max_steps or num_train_epochs");
 }
 
 Prepared prepare(const Request& request, Devices& devices, const Processes& processes, Phases& phases) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 
 #include "base/seconds_since.h"
 #include "data/batches/batches.h"
@@ -44,7 +45,7 @@ class BatchChoices {
 struct Prepared {
   Run asked;                          // the run before settle_step()
   OutputFolder output;                // keeps other runs out of output_dir
-  std::optional<ResumePoint> resume;  // none: a new run. Its `record` is empty: see below
+  std::optional<ResumePoint> resume;  // none: a new run. prepare() has moved its `record` into the member `record`
   RunRecord record;                   // the record so far; for a new run, only the time at which it started
   Tokenizer tokenizer;
   Datasets data;
@@ -55,9 +56,9 @@ struct Prepared {
   int64_t resumed_step() const { return resume ? resume->step : 0; }
   // Returns what the checkpoint says about its step; nothing is known for a new run.
   WrittenStep written() const;
-  // Returns whether the run continues from its last step and output_dir has the result that the recipe asks for. If so,
-  // prints a message that says how to train further.
-  bool nothing_to_do() const;
+  // If the run continues from its last step and output_dir has the result that the recipe asks for, returns a message
+  // that says how to train further. Otherwise returns nullopt.
+  std::optional<std::string> nothing_to_do() const;
 };
 
 // Checks the recipe against the model, the devices and the output folder, and reads the rows. Reads no weights except

@@ -271,6 +271,11 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
     if (run.keeps(param))
       with_array(frozen_input(param), [&](const ReadableArray& weights) { writer.add(param, weights); });
   writer.finish();
+}
+
+}  // namespace
+
+void warn_of_result(const Run& run) {
   if (run.lora && !run.lora->parameters.empty())
     warn(
         "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but the versions of "
@@ -282,8 +287,6 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
         "the adapter, set adapter_name_or_path: {0}, {1}",
         fmt::join(run.merged, ", "), run.output.folder);
 }
-
-}  // namespace
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state) {

@@ -60,6 +60,9 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
 // Writes the whole result from a state on disk, which has the trained arrays of all processes.
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   StateReader& state);
+// Warns if not every program can use the result, or if the result works only together with other adapters. Call it
+// once, after the result is written.
+void warn_of_result(const Run& run);
 // Returns the trained arrays that write_result reads: the weights and PiSSA's initial values, not the optimizer's
 // state.
 std::vector<StateArray> result_arrays(const Run& run);

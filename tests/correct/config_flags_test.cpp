@@ -38,6 +38,13 @@ TEST(Flags, BecomeWords) {
       ElementsAre("gradient_checkpointing=true", "trust_remote_code=true", "fsdp=full_shard auto_wrap"));
 }
 
+// metric_logger is a map of keys without effect; no table has its own name.
+TEST(Flags, MayGiveAMapOfKeysWithoutEffect) {
+  std::string said;
+  read_flags({"--metric_logger", R"({"log_dir": "logs"})"}, &said);
+  EXPECT_THAT(said, testing::HasSubstr("these keys have no effect here: metric_logger.log_dir"));
+}
+
 TEST(Flags, LeaveTheOtherArgumentsInTheirOrder) {
   const SplitFlags split = split_flags(
       {"tune.yaml", "--json", "--bf16", "seed=3", "--target", "h100", "--dataset", "a", "max_steps=2"}, kOwn);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <sstream>
 
@@ -243,6 +244,26 @@ TEST_F(EvalCommand, SharedPromptsOfSeveralSteps) {
   few.cutoff_len = 64;
   few.per_device_eval_batch_size = 2;
   expect_equal_with_shared_prompts(few, questions);
+}
+
+// Only one choice has the token whose embedding is NaN. The whole line then has no finite loss.
+TEST_F(EvalCommand, AChoiceWithoutAFiniteLossIsFound) {
+  constexpr int32_t kBroken = 100;
+  std::vector<std::vector<Example>> questions = questions_with({40, 33}, 4, 3);
+  Example& bad = questions[1][2];
+  bad.input_ids[33] = bad.labels[33] = kBroken;
+  bad.source = "bad";
+  recipe.cutoff_len = 64;
+  recipe.per_device_eval_batch_size = 2;  // both questions are in one batch
+  Loaded loaded(recipe);
+  DeviceBuffer& embedding = loaded.state.buffers.at("frozen/model.embed_tokens.weight");
+  HostArray values = embedding.download();
+  store_float(values.data(), values.shape().dtype, kBroken * values.shape().dims[1], std::nanf(""));
+  embedding = replicate(loaded.devices, values);
+  BatchSpec spec = loaded.run.eval_batch;
+  spec.grouping = RowGrouping::kBranches;
+  const Batches batches(with_shared_prompts(questions, recipe.cutoff_len), spec);
+  EXPECT_THAT(rows_not_finite(loaded.devices, loaded.run, loaded.state, batches.at(0)), testing::ElementsAre("bad"));
 }
 
 // A line has more positions than a block of queries has, and a number that blocks do not divide.

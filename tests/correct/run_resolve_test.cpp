@@ -24,6 +24,18 @@ TEST(Resolve, APipelineIsForTraining) {
   EXPECT_EQ(title("pp=3", 3, Purpose::kInference), "mesh dp 3") << "fsdp 3 does not divide the weights";
 }
 
+// The corrections of DeepSeek V3's routers are frozen in full tuning, too, because no gradient trains them.
+TEST(Resolve, NamesTheMethodAlsoIfTheModelHasBuffers) {
+  for (const char* model : {"llama", "deepseek_v3"})
+    for (const std::string type : {"lora", "full", "freeze"}) {
+      const std::string file = (source_folder() / "tests/reference/models" / model / "config.json").string();
+      const Recipe recipe = read_recipe("", {"finetuning_type=" + type});
+      const auto run = make_run(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1);
+      EXPECT_EQ(run.method(), type) << model;
+      EXPECT_EQ(run.frozen.empty(), type == "full" && model == std::string("llama")) << model << ' ' << type;
+    }
+}
+
 // LLaMA-Factory's keys choose an optimizer although `optim` is given.
 TEST(Resolve, KeysThatChooseAnOptimizer) {
   const std::string file = (source_folder() / "tests/reference/models/llama/config.json").string();

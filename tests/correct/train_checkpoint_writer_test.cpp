@@ -25,7 +25,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
     Recipe recipe = run_recipe(folder / type, type);
     recipe.mesh = {{"dp", 2}, {"fsdp", 2}};
     TrainingRun run(recipe);
-    CheckpointWriter writer(run.run, run.repository, run.batches.identity());
+    CheckpointWriter writer(run.run, run.repository, run.batches.identity(), run.processes);
     run.advance();
     const auto wanted = trained_values(run.run, run.state);
     const fs::path checkpoint = run.folder();
@@ -81,7 +81,7 @@ TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
     Recipe recipe = run_recipe(output, "full");
     recipe.mesh = {{"fsdp", 2}};
     TrainingRun run(recipe);
-    CheckpointWriter writer(run.run, run.repository, run.batches.identity(), [=] { return memory; });
+    CheckpointWriter writer(run.run, run.repository, run.batches.identity(), run.processes, [=] { return memory; });
     writer.save(run.state, record);
     EXPECT_EQ(fs::exists(run.folder()) || memory != 0, true) << "it exists when save() returns";
     writer.require();
@@ -97,7 +97,7 @@ TEST(CheckpointWriter, OldOnesAreDeletedAfterTheNewOneIsComplete) {
   Recipe recipe = run_recipe(folder / "out", "lora");
   recipe.save_total_limit = 2;
   TrainingRun run(recipe);
-  CheckpointWriter writer(run.run, run.repository, run.batches.identity());
+  CheckpointWriter writer(run.run, run.repository, run.batches.identity(), run.processes);
   for (int i = 0; i < 4; ++i) {
     ++run.state.step;
     writer.save(run.state, {});

@@ -188,6 +188,10 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
     const TempFolder folder;
     testing::internal::CaptureStderr();
     write_result(folder.path(), run, repository, load_state(devices, run, repository, false));
+    // Several processes call write_result for each checkpoint, too.
+    EXPECT_EQ(testing::internal::GetCapturedStderr().find("vLLM"), std::string::npos) << adapter;
+    testing::internal::CaptureStderr();
+    warn_of_result(run);
     const std::string warning = testing::internal::GetCapturedStderr();
     const SafetensorsFile got = SafetensorsFile::open(folder / "adapter_model.safetensors");
     const SafetensorsFile wanted = SafetensorsFile::open(models / adapter / "adapter_model.safetensors");

@@ -49,7 +49,7 @@ TEST_P(OffloadDirRun, CheckpointsGoBothWays) {
     TrainingRun run(recipe, from ? &*from : nullptr);
     if (from) check_meta(*from, run.run);
     got.push_back(run.advance().loss);
-    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, run.batches.identity(), run.processes).save(run.state, {});
     from.emplace(state_folder(run.folder()));
     from->verify();
     last = trained_values(run.run, run.state);
@@ -76,7 +76,7 @@ TEST_P(OffloadDirRun, Float32WeightsGoBothWays) {
   TrainingRun whole(apart);
   std::vector<double> wanted, got;
   while (wanted.size() < 3) wanted.push_back(whole.advance().loss);
-  CheckpointWriter(whole.run, whole.repository, whole.batches.identity()).save(whole.state, {});
+  CheckpointWriter(whole.run, whole.repository, whole.batches.identity(), whole.processes).save(whole.state, {});
   const auto values = trained_values(whole.run, whole.state);
   std::optional<StateReader> from;
   for (const bool weights : {true, false, true}) {
@@ -85,7 +85,7 @@ TEST_P(OffloadDirRun, Float32WeightsGoBothWays) {
     TrainingRun run(other, from ? &*from : nullptr);
     if (from) check_meta(*from, run.run);
     got.push_back(run.advance().loss);
-    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, run.batches.identity(), run.processes).save(run.state, {});
     from.emplace(state_folder(run.folder()));
     from->verify();
     int copies = 0;
@@ -109,7 +109,7 @@ TEST_P(OffloadDirRun, Float32WeightsGoBothWays) {
 TEST_P(OffloadDirRun, ResumeIsBitIdentical) {
   TrainingRun whole(on_disk(plain(), folder_));
   whole.advance();
-  CheckpointWriter writer(whole.run, whole.repository, whole.batches.identity());
+  CheckpointWriter writer(whole.run, whole.repository, whole.batches.identity(), whole.processes);
   writer.save(whole.state, {});
   const std::string checkpoint = whole.folder();
   whole.advance();

@@ -30,7 +30,7 @@ TEST(Offload, CheckpointsGoBothWays) {
     TrainingRun run(recipe, from ? &*from : nullptr);
     if (from) check_meta(*from, run.run);
     got.push_back(run.advance().loss);
-    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, run.batches.identity(), run.processes).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   }
   expect_equal_lists(got, wanted, 1e-6, "loss");

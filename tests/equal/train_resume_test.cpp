@@ -33,7 +33,7 @@ TEST_P(Meshes, EightTwoOneFourEqualsEight) {
     if (from) check_meta(*from, run.run);
     for (int64_t step = 0; step < kSteps; ++step) got.push_back(run.advance().loss);
     sources.insert(sources.end(), run.sources.begin(), run.sources.end());
-    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, run.batches.identity(), run.processes).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   };
   // `whole` stays on its mesh. Its first steps are also the first steps of the run that moves.
@@ -66,7 +66,7 @@ TEST(RouterBias, MovesOnAfterACheckpointBitForBit) {
   recipe.moe_router_bias_update_rate = 0.01;
   TrainingRun whole(recipe);
   whole.advance();
-  CheckpointWriter(whole.run, whole.repository, whole.batches.identity()).save(whole.state, {});
+  CheckpointWriter(whole.run, whole.repository, whole.batches.identity(), whole.processes).save(whole.state, {});
   const ModelRepository result = ModelRepository::open(whole.folder());
   size_t corrections = 0;
   for (const Param& param : whole.run.frozen) {
@@ -106,7 +106,7 @@ TEST(Pipeline, CheckpointsGoBothWays) {
     TrainingRun run(recipe, from ? &*from : nullptr);
     if (from) check_meta(*from, run.run);
     got.push_back(run.advance().loss);
-    CheckpointWriter(run.run, run.repository, run.batches.identity()).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, run.batches.identity(), run.processes).save(run.state, {});
     from.emplace(state_folder(run.folder()));
   }
   expect_equal_lists(got, wanted, 1e-5, "loss");

@@ -53,6 +53,16 @@ TEST_F(BadRecipe, UnknownKeyNamesTheNearest) {
             "FILE:3: optimizer.wieght_decay is not available in this version; remove the key");
 }
 
+// The name of this file begins like the place of an override.
+TEST_F(BadRecipe, AFileIsNoOverride) {
+  path_ = "override '" + std::to_string(getpid()) + ".yaml";
+  EXPECT_EQ(message("optimizer:\n  lr: 1e-4\n  wieght_decay: 1\n"),
+            "FILE:3: optimizer.wieght_decay is not available in this version; remove the key");
+  EXPECT_EQ(message("val_size: 10\n", {"eval_dataset=held.jsonl"}), "");
+  EXPECT_EQ(message("val_size: 10\neval_dataset: held.jsonl\n"),
+            "FILE:1: val_size and eval_dataset both set the rows to evaluate on; remove one of them");
+}
+
 TEST_F(BadRecipe, SharesOfDataSets) {
   const std::string two = "dataset: a,b\nmix_strategy: interleave_over\n";
   EXPECT_EQ(message(two + "interleave_probs: 0.5\n"),

@@ -44,7 +44,7 @@ class FailedSave : public testing::Test {
 };
 
 TEST_F(FailedSave, IsReportedOnceAndTheNextOneIsWritten) {
-  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
+  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity(), run_.processes);
   run_.state.step = 1;
   writer.save(run_.state, {});
   run_.state.step = 2;
@@ -65,7 +65,7 @@ TEST_F(FailedSave, IsReportedOnceAndTheNextOneIsWritten) {
 }
 
 TEST_F(FailedSave, IsThrownWhereTheRunNeedsIt) {
-  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
+  CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity(), run_.processes);
   run_.state.step = 1;
   writer.save(run_.state, {});
   writer.require();
@@ -79,7 +79,7 @@ TEST_F(FailedSave, IsThrownWhereTheRunNeedsIt) {
 TEST_F(FailedSave, IsReportedByTheDestructor) {
   testing::internal::CaptureStderr();
   {
-    CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity());
+    CheckpointWriter writer(run_.run, run_.repository, run_.batches.identity(), run_.processes);
     run_.state.step = 2;
     writer.save(run_.state, {});
   }
@@ -103,7 +103,7 @@ class OtherRun : public testing::Test {
     TrainingRun run(recipe);
     run.state.step = 1;
     data_ = run.batches.identity();
-    CheckpointWriter(run.run, run.repository, data_).save(run.state, {});
+    CheckpointWriter(run.run, run.repository, data_, run.processes).save(run.state, {});
     state_.emplace(state_folder(run.folder()));
   }
   Recipe recipe(const std::string& type = "lora") {
@@ -189,7 +189,7 @@ TEST_F(OtherRun, OtherKernelsAreNamed) {
   TrainingRun run(again);
   run.state.step = 2;
   const auto with_kernels = run_with(all);
-  CheckpointWriter(with_kernels, repository, data_).save(run.state, {});
+  CheckpointWriter(with_kernels, repository, data_, run.processes).save(run.state, {});
   const StateReader with(state_folder(run.folder()));
   EXPECT_EQ(said(with, all), "");
   EXPECT_THAT(said(with, {}),
@@ -257,6 +257,30 @@ TEST_F(OtherRun, AnotherOrderOrPrecisionIsNamed) {
   other = recipe();
   other.lora_alpha = 3;
   EXPECT_THAT(error(other), HasSubstr("lora_alpha"));
+}
+
+// Earlier versions called full tuning "freeze" if the model has parameters that no gradient trains.
+TEST(OldCheckpoint, OfFullTuningMaySayFreezeIfTheModelHasBuffers) {
+  TempFolder folder;
+  for (const char* model : {"deepseek_v3", "llama"}) {
+    Recipe recipe = reference_recipe(model);
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    auto run_of = [&](const char* type) {
+      recipe.finetuning_type = type;
+      return make_run(recipe, repository.config(), "config.json", 1);
+    };
+    const auto full = run_of("full");
+    nlohmann::json meta = checkpoint_meta(full, 1, {}, {}, {}, "");
+    EXPECT_EQ(meta["identity"]["finetuning_type"], "full") << model;
+    meta["identity"]["finetuning_type"] = "freeze";
+    StateWriter writer(folder / model);
+    for (const StateArray& array : trained_arrays(full)) writer.add(array.name, HostArray(array.shape));
+    writer.finish(meta);
+    const StateReader state(folder / model);
+    const char* said = model == std::string("deepseek_v3") ? "no error" : "= \"freeze\", but this run has \"full\"";
+    EXPECT_THAT(user_error([&] { check_meta(state, full); }), HasSubstr(said)) << model;
+    EXPECT_THAT(user_error([&] { check_meta(state, run_of("freeze")); }), HasSubstr(" the array ")) << model;
+  }
 }
 
 TEST_F(OtherRun, AnotherStageIsNamed) {

@@ -95,6 +95,17 @@ void write_file(const fs::path& path, std::string_view content) {
   sync_path(path.parent_path().empty() ? "." : path.parent_path());
 }
 
+bool write_cache_file(const fs::path& path, std::string_view content) {
+  std::error_code failed;
+  fs::create_directories(path.parent_path(), failed);
+  try {
+    write_file(path, content);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void sync_path(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw_file_error("flush", path, errno);

@@ -33,6 +33,8 @@ class OutputFile {
 // Writes under a temporary name, flushes and renames. At every moment, `path` is either the complete old file or the
 // complete new file.
 void write_file(const std::filesystem::path& path, std::string_view content);
+// The same, for a file of a cache that may be read-only. Makes missing folders. Returns false on failure.
+bool write_cache_file(const std::filesystem::path& path, std::string_view content);
 
 // Flushes a file or folder to the disk.
 void sync_path(const std::filesystem::path& path);

@@ -41,7 +41,7 @@ const std::vector<NotAvailable>& not_available();
 const WithoutEffect* find_without_effect(std::string_view key);
 const NotAvailable* find_not_available(std::string_view key);
 
-// Returns every name in the three tables except names that end in *. Suggestions for misspelt keys use these names.
+// Returns every name in the three tables except names that end in *.
 std::vector<std::string_view> foreign_names();
 
 }  // namespace fettle

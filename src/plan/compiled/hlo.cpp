@@ -109,7 +109,6 @@ HloInstruction read_instruction(const hlo::Module& module, const hlo::Instructio
   if (from.opcode() == "while") to.trip_count = known_trip_count(to.backend_config);
   to.groups = device_groups(from);
   for (const auto& pair : from.source_target_pairs()) to.pairs.emplace_back(pair.source(), pair.target());
-  if (from.channel_id() > 0) to.channel = from.channel_id();
   return to;
 }
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,7 +53,6 @@ struct HloInstruction {
   // form one group. A collective-permute has `pairs` (source, target) instead.
   std::vector<std::vector<int64_t>> groups;
   std::vector<std::pair<int64_t, int64_t>> pairs;
-  std::optional<int64_t> channel;
 
   double bytes() const;  // bytes of all results
 };

@@ -95,7 +95,7 @@ ordered_json run_facts_json(const RunFacts& facts) {
           {"stage", run.stage->name},
           {"total_steps", facts.length.total_steps},
           {"steps_per_epoch", facts.length.steps_per_epoch},
-          {"rows_per_step", run.rows_per_micro_batch() * run.batch.micro_batches},
+          {"rows_per_step", run.rows_per_step()},
           {"trained_parameters", run.count(run.trained)},
           {"all_parameters", run.count(run.trained) + run.count(run.frozen)},
           {"recipe", ordered_json::parse(run.output.changed_keys)},

@@ -54,7 +54,6 @@ class DiskState {
   // call it.
   void write(const std::string& name, const FillBox& fill);
 
-  const DiskTraffic& traffic() const { return traffic_; }
   // Describes the traffic: "offload_dir: /scratch: read 53.90 GB and wrote 53.90 GB by io_uring; after the first
   // update: 94.00 GB in 12.50 s of updates, 7.52 GB/s". The last figures (DiskTraffic::during and `seconds`) leave out
   // the first update, and what is read or written while gradients are computed.

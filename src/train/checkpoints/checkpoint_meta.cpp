@@ -22,9 +22,7 @@ const std::set<std::string_view> kIdentifiedElsewhere{"ref_model", "problem_type
 Json identity(const Run& run) {
   Json out{{"model_type", run.model.family->model_type},
            {"stage", run.stage->name},
-           {"finetuning_type", run.lora             ? "lora"
-                               : run.frozen.empty() ? "full"
-                                                    : "freeze"},
+           {"finetuning_type", run.method()},
            {"optim", run.optimizer.rule->name},
            {"seed", run.seed},
            {"packing", run.batch.packing},
@@ -47,10 +45,6 @@ Json identity(const Run& run) {
   const bool quantised = !run.quantised.empty() && run.quantised[0].format.type != Quantisation::Type::kFloat8;
   out["quantization"] = quantised ? run.quantised[0].format.name() : "none";
   return out;
-}
-
-int64_t rows_per_step(const Run& run) {
-  return run.rows_per_micro_batch() * run.batch.micro_batches;
 }
 
 // Returns why the loss of a row depends on the other rows of its micro-batch; "" if it does not.
@@ -108,7 +102,7 @@ std::string remedy(const Run& run, int64_t rows, int64_t together) {
 }
 
 void check_rows_per_step(const StateReader& state, const Run& run) {
-  const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = rows_per_step(run);
+  const int64_t found = state.meta().value("rows_per_step", int64_t{0}), wanted = run.rows_per_step();
   if (found == wanted) return;
   const int64_t together = mixes_rows(run).empty() ? 0 : state.meta().value("rows_per_micro_batch", int64_t{0});
   throw UserError(
@@ -125,7 +119,7 @@ void check_rows_per_step(const StateReader& state, const Run& run) {
 Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataIdentity& data, const RunRecord& record,
                      const std::string& trainer_state) {
   return {{"step", step},
-          {"rows_per_step", rows_per_step(run)},
+          {"rows_per_step", run.rows_per_step()},
           {"rows_per_micro_batch", run.rows_per_micro_batch()},
           {"rows_per_epoch", data.groups},
           {"data_digest", data.digest},
@@ -166,10 +160,9 @@ void report_micro_batches(const StateReader& state, const Run& run) {
   const int64_t shards = run.batch_shards();
   warn(
       "{} was written with {} rows per micro-batch, this run has {}: {} depends on the rows of a micro-batch, so "
-      "losses "
-      "differ from those of an uninterrupted run; to avoid this, {}",
+      "losses differ from those of an uninterrupted run; to avoid this, {}",
       checkpoint_of(state), found, wanted, what,
-      found % shards == 0 ? micro_batches_of(found / shards, rows_per_step(run) / found)
+      found % shards == 0 ? micro_batches_of(found / shards, run.rows_per_step() / found)
                           : fmt::format("change the mesh so that dp x fsdp divides {}", found));
 }
 
@@ -187,12 +180,23 @@ void report_kernels(const StateReader& state, const Run& run) {
       checkpoint_of(state), words(written), words(present));
 }
 
+namespace {
+
+// Returns whether an earlier version wrote this value where identity() has another value for the same run. Full tuning
+// of a model with buffers was called freeze. If the checkpoint is of another run, it has other arrays (check_arrays).
+bool is_earlier_value(const std::string& key, const Json& value, const Run& run) {
+  return key == "finetuning_type" && value == "freeze" && run.method() == "full" && !run.frozen.empty();
+}
+
+}  // namespace
+
 void check_meta(const StateReader& state, const Run& run) {
   const Json wanted = identity(run), found = state.meta().value("identity", Json::object());
   auto check = [&](const std::string& key) {
     // Checkpoints of earlier versions have fewer keys. Without the key "quantization", the weights were not quantised.
     if (!found.contains(key) && key != "quantization") return;
-    if (const Json other = found.value(key, key == "quantization" ? Json("none") : Json()); other != wanted[key])
+    const Json other = found.value(key, key == "quantization" ? Json("none") : Json());
+    if (other != wanted[key] && !is_earlier_value(key, other, run))
       refuse(state, key, other.dump(), wanted[key].dump());
   };
   // Checks these keys before the arrays, because an error about a key explains more. For example, another optimizer is

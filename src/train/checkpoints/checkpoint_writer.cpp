@@ -35,13 +35,13 @@ std::string not_saved(const std::string& name, const Error& error, const std::fi
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(const Run& run, const ModelRepository& repository, DataIdentity data,
-                                   std::function<int64_t()> free_memory, const Processes* processes)
+                                   const Processes& processes, std::function<int64_t()> free_memory)
     : run_(run),
       repository_(repository),
       base_(base_identity(run, repository)),
       data_(std::move(data)),
-      free_memory_(std::move(free_memory)),
-      processes_(processes != nullptr && processes->several() ? processes : nullptr) {}
+      processes_(processes),
+      free_memory_(std::move(free_memory)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   try {
@@ -55,11 +55,11 @@ CheckpointWriter::~CheckpointWriter() {
 
 // Returns whether each host has memory for the copies of all processes that run on it.
 bool CheckpointWriter::has_room(const TrainState& state) const {
-  const int64_t sharers = processes_ == nullptr ? 1 : processes_->run()->place().local_size;
+  const int64_t sharers = processes_.several() ? processes_.run()->place().local_size : 1;
   const bool here = sharers * snapshot_bytes(run_, state) <= free_memory_() / 10 * 9;
-  if (processes_ == nullptr) return here;
+  if (!processes_.several()) return here;
   const std::vector<std::string> all =
-      processes_->agree("memory for a checkpoint", [&] { return std::string(here ? "yes" : "no"); });
+      processes_.agree("memory for a checkpoint", [&] { return std::string(here ? "yes" : "no"); });
   return std::ranges::count(all, "no") == 0;
 }
 
@@ -96,7 +96,7 @@ double CheckpointWriter::save(const TrainState& state, const RunRecord& record) 
 CheckpointWriter::Written CheckpointWriter::write(const fs::path& path, int64_t step, const RunRecord& record,
                                                   const FetchArray& fetch) {
   // All processes must make the same number of attempts. `hurried_` may differ between them, so it is not used here.
-  if (processes_ != nullptr)
+  if (processes_.several())
     return retry_files(path.filename().string(), [&] { return write_together(path, step, record, fetch); });
   return retry_files(
       path.filename().string(), [&] { return write_once(path, step, record, fetch); }, [&] { return hurried_.load(); });
@@ -169,7 +169,7 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
   const std::string name = path.filename().string();
   std::optional<AtomicFolder> folder;
   write_in_parts(
-      *processes_, name,
+      processes_, name,
       [&] {
         folder.emplace(path, AtomicFolder::Existing::kReplace);
         return state_folder(fs::absolute(folder->path()));
@@ -189,7 +189,7 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
         write_file(working / "trainer_state.json", log);
         folder->commit();
       });
-  if (processes_->first()) delete_old(path, record);
+  if (processes_.first()) delete_old(path, record);
   return {checkpoint_bytes(run_, repository_), seconds_since(start)};
 }
 

@@ -35,11 +35,11 @@ void write_state(StateWriter& state, const std::vector<StateArray>& arrays, cons
 // writer only warns: training continues, and later checkpoints are written as usual.
 class CheckpointWriter {
  public:
-  // `free_memory` returns the free bytes of host memory; a copy may take 90 % of them. `processes` must outlive the
-  // writer; null means that only this process trains.
+  // All but `data` must outlive the writer. `free_memory` returns the free bytes of host memory; a copy may take 90 %
+  // of them.
   CheckpointWriter(
-      const Run& run, const ModelRepository& repository, DataIdentity data,
-      std::function<int64_t()> free_memory = [] { return free_host_memory(); }, const Processes* processes = nullptr);
+      const Run& run, const ModelRepository& repository, DataIdentity data, const Processes& processes,
+      std::function<int64_t()> free_memory = [] { return free_host_memory(); });
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
   ~CheckpointWriter();  // waits for the checkpoint that is being written
@@ -80,8 +80,8 @@ class CheckpointWriter {
   const ModelRepository& repository_;
   const nlohmann::json base_;
   DataIdentity data_;
+  const Processes& processes_;
   std::function<int64_t()> free_memory_;
-  const Processes* processes_;
   std::function<void(const std::filesystem::path&)> failed_;
   bool keeps_old_ = false;
   std::filesystem::path pending_;  // the checkpoint that is being written; empty: none

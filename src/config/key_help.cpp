@@ -1,10 +1,11 @@
+#include "config/key_help.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "config/checks.h"
-#include "config/key_help.h"
 #include "config/keys.h"
 
 namespace fettle {
