@@ -72,6 +72,7 @@ PluginChoice choose_plugin(const fs::path& root) {
     if (!has_device(vendor, root)) continue;
     const fs::path path = Plugin::find(std::string(vendor.name));
     if (path.empty()) continue;
+    if (vendor.device_file.empty() && !first.empty()) break;  // the CPU does not replace a GPU without a word
     if (can_run(path, vendor)) {
       choice.plugin = path;
       return choice;

@@ -25,7 +25,8 @@ struct PluginChoice {
 };
 
 // Returns the first vendor's plugin for which there is a device and which can run: all libraries load to which it is
-// linked. If no plugin can run, returns the first one for which there is a device. Throws UserError like find_cache().
+// linked. If no plugin of a GPU can run, but a GPU has one, returns the first such plugin, whose error has the remedy.
+// The CPU would be far too slow for most jobs that are meant for a GPU. Throws UserError like find_cache().
 PluginChoice choose_plugin(const std::filesystem::path& root = "/");
 
 }  // namespace fettle
