@@ -1,5 +1,6 @@
 # The two main targets are quickstart and test. `fettle --help` lists the commands of the program.
 BUILD ?= build
+override BUILD := $(patsubst ~/%,$(HOME)/%,$(BUILD))
 JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { fit = int($$2 / 2000000); print fit < 1 ? 1 : fit < cores ? fit : cores }' /proc/meminfo)
 
 .PHONY: quickstart build test test-all test-device bench bench-all parity fuzz faults launchers browser sanitize setup plugins clean format install \
@@ -25,6 +26,8 @@ build: setup $(BUILD)/build.ninja
 
 # Installs the program, its libraries, completion for shells and the man page (docs/install.md).
 PREFIX ?= /usr/local
+# Most shells leave the ~ of PREFIX=~/x as it is.
+override PREFIX := $(patsubst ~/%,$(HOME)/%,$(PREFIX))
 install: build
 	@cmake --install "$(BUILD)" --prefix "$(PREFIX)" --strip
 

@@ -1,8 +1,10 @@
 # Completion of fettle's command line for bash. `fettle complete` lists the candidates.
 _fettle() {
-  local -a words command=("$1")
-  # The first word may be an alias, such as fettle='~/fettle/build/fettle -q'.
-  [[ -z ${BASH_ALIASES["$1"]:-} ]] || read -ra command <<<"${BASH_ALIASES["$1"]}"
+  local -a words command=("$1") alias
+  # The first word may be an alias for the program, such as fettle='~/fettle/build/fettle -q'. Another program, such as
+  # sudo, must not run here.
+  read -ra alias <<<"${BASH_ALIASES["$1"]:-}"
+  [[ ${alias[0]##*/} != fettle ]] || command=("${alias[@]}")
   [[ ${command[0]} != '~/'* ]] || command[0]=$HOME/${command[0]#'~/'}
   local line=${COMP_LINE:0:COMP_POINT} candidate meaning file
   read -ra words <<<"$line"

@@ -62,6 +62,10 @@ TEST_F(PluginChoiceTest, KnowsTheProcessorsThatTheKernelLists) {
   make("dev/nvidiactl");
   EXPECT_EQ(chosen(), "cuda");
   EXPECT_THAT(choose_plugin(machine).skipped, IsEmpty());
+  // The kernel refuses to read the number of a GPU that the container may not use.
+  make("sys/class/kfd/kfd/topology/nodes/1/gpu_id", "");
+  EXPECT_EQ(chosen(), "rocm");
+  EXPECT_THAT(device_state(*vendor_named("rocm"), machine), HasSubstr("--device /dev/dri"));
   make("sys/class/kfd/kfd/topology/nodes/1/gpu_id", "51234\n");
   EXPECT_EQ(chosen(), "rocm");
   EXPECT_THAT(device_state(*vendor_named("rocm"), machine), "/dev/kfd exists, so there is a device");
@@ -88,6 +92,18 @@ TEST_F(PluginChoiceTest, TheCpuDoesNotReplaceAGpu) {
   make("dev/kfd");
   EXPECT_EQ(chosen(), "rocm");
   EXPECT_THAT(choose_plugin(machine).skipped, IsEmpty());
+}
+
+// The loader of the system searches LD_LIBRARY_PATH before a plugin's RUNPATH.
+TEST_F(PluginChoiceTest, LoadsTheLibrariesThatTheLoaderWouldTake) {
+  make_plugins("libmadehip6.so");
+  compile(folder / "other/libmadehip6.so", "int hip(void) { return 2; }", "-Wl,-soname,libmadehip6.so");
+  make("dev/kfd");
+  const Environment first{"LD_LIBRARY_PATH", (folder / "other").string()};
+  EXPECT_EQ(chosen(), "rocm");
+  void* const library = dlopen("libmadehip6.so", RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(library, nullptr);
+  EXPECT_EQ(reinterpret_cast<int (*)()>(dlsym(library, "hip"))(), 2);
 }
 
 // Under WSL 2, there is a file for the GPUs of all vendors. NVIDIA's driver of Windows brings libcuda.so.1.

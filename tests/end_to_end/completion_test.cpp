@@ -111,14 +111,14 @@ mkdir bin
 ln -s ')" + program_file().string() +
                              R"(' bin/fettle
 COMP_LINE='fettle trai' COMP_POINT=11
-for alias in "$PWD/bin/fettle" '~/bin/fettle' '~/bin/fettle -q'; do
+for alias in "$PWD/bin/fettle" '~/bin/fettle' '~/bin/fettle -q' 'nice fettle' 'A=b fettle'; do
   alias fettle="$alias"
   _fettle fettle
   echo "${COMPREPLY[*]}"
 done
 _fettle '~/bin/fettle'
 echo "${COMPREPLY[*]}")";
-  EXPECT_EQ(run_bash(folder, script), "train\ntrain\ntrain\ntrain\n");
+  EXPECT_EQ(run_bash(folder, script), "train\ntrain\ntrain\ntrain\ntrain\ntrain\n");
 }
 
 }  // namespace

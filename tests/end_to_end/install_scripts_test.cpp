@@ -123,6 +123,7 @@ done)");
 
 TEST_F(InstallScripts, MakeTakesFoldersWithSpaces) {
   EXPECT_THAT(run("make -n install PREFIX='/opt/my tools'").text, HasSubstr(" --prefix \"/opt/my tools\" --strip"));
+  EXPECT_THAT(run("HOME=/home/me make -n install PREFIX='~/tools'").text, HasSubstr(" --prefix \"/home/me/tools\""));
   EXPECT_THAT(run("make -n dist BUILD='my build'").text, HasSubstr("packaging/dist.sh \"my build\""));
 }
 

@@ -23,16 +23,21 @@ bool exists_below(const fs::path& root, std::string_view path) {
   return !path.empty() && fs::exists(below(root, path), none);
 }
 
-// Returns whether the kernel lists a GPU that this process may use; the kernel refuses to read the other ones. Also
-// returns true if there is no list.
-bool lists_gpu(const fs::path& nodes) {
+enum class Listed { kNothing, kOthers, kGpu };
+
+// Returns what the kernel lists: a GPU that this process may use, only GPUs that it may not use (the kernel refuses to
+// read their numbers), or neither. Returns kGpu if there is no list.
+Listed listed_in(const fs::path& nodes) {
   std::error_code none;
-  if (!fs::is_directory(nodes, none)) return true;
+  if (!fs::is_directory(nodes, none)) return Listed::kGpu;
+  Listed found = Listed::kNothing;
   for (const auto& node : fs::directory_iterator(nodes, none)) {
     std::ifstream file(node.path() / "gpu_id");
-    if (uint64_t id = 0; file >> id && id != 0) return true;
+    uint64_t id = 0;
+    if (!(file >> id)) found = Listed::kOthers;
+    if (id != 0) return Listed::kGpu;
   }
-  return false;
+  return found;
 }
 
 // Returns false if a library is missing to which the plugin is linked. If the file is damaged or not trusted, returns
@@ -50,15 +55,20 @@ bool can_run(const fs::path& plugin, const Vendor& vendor) {
 bool has_device(const Vendor& vendor, const fs::path& root) {
   if (vendor.device_file.empty()) return true;
   if (exists_below(root, vendor.device_file))
-    return vendor.device_nodes.empty() || lists_gpu(below(root, vendor.device_nodes));
+    return vendor.device_nodes.empty() || listed_in(below(root, vendor.device_nodes)) != Listed::kNothing;
   return exists_below(root, vendor.shared_device_file) &&
          dlopen(std::string(vendor.driver.library).c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr;
 }
 
 std::string device_state(const Vendor& vendor, const fs::path& root) {
-  if (exists_below(root, vendor.device_file))
-    return fmt::format("{} exists{}", vendor.device_file,
-                       has_device(vendor, root) ? ", so there is a device" : ", but the kernel lists no GPU");
+  if (exists_below(root, vendor.device_file)) {
+    const Listed listed = vendor.device_nodes.empty() ? Listed::kGpu : listed_in(below(root, vendor.device_nodes));
+    return fmt::format("{} exists, {}", vendor.device_file,
+                       listed == Listed::kGpu      ? "so there is a device"
+                       : listed == Listed::kOthers ? "but this process may not use the GPUs that the kernel lists; a "
+                                                     "container also needs `--device /dev/dri`"
+                                                   : "but the kernel lists no GPU");
+  }
   if (exists_below(root, vendor.shared_device_file))
     return fmt::format("{} exists, so this is WSL 2, where the driver is that of Windows", vendor.shared_device_file);
   return fmt::format("{} is missing: the kernel's driver is not loaded, or this container has no access to the device",

@@ -43,10 +43,15 @@ class ElfFile {
         if (entry.d_tag == DT_STRTAB && segment.p_type == PT_LOAD && entry.d_un.d_ptr >= segment.p_vaddr &&
             entry.d_un.d_ptr < segment.p_vaddr + segment.p_filesz)
           names = entry.d_un.d_ptr - segment.p_vaddr + segment.p_offset;
+    // The loader searches these folders before those of RUNPATH. It is the same here, because a library that is loaded
+    // once is taken for all later objects.
+    const char* const set = std::getenv("LD_LIBRARY_PATH");
+    const std::string first = set != nullptr ? set : "";
     Dynamic out;
     for (const Elf64_Dyn& entry : entries) {
       if (entry.d_tag == DT_NEEDED) out.needed.push_back(text(names + entry.d_un.d_val));
-      if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH) out.search = text(names + entry.d_un.d_val);
+      if (entry.d_tag == DT_RPATH && out.search.empty()) out.search = text(names + entry.d_un.d_val);
+      if (entry.d_tag == DT_RUNPATH) out.search = first + ":" + text(names + entry.d_un.d_val);
     }
     return out;
   }
@@ -90,6 +95,7 @@ void* open_library(const std::string& name, const std::string& search, const fs:
     if (const size_t at = folder.find("$ORIGIN"); at != std::string::npos)
       folder.replace(at, std::strlen("$ORIGIN"), origin.string());
     begin = end + 1;
+    if (folder.empty()) continue;
     const fs::path file = fs::path(folder) / name;
     std::error_code none;
     if (!fs::exists(file, none)) continue;
