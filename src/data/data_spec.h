@@ -28,7 +28,7 @@ struct DataSpec {
   std::vector<std::string> eval_sets;
   std::filesystem::path dataset_dir = "data";  // folder of dataset_info.json
   std::optional<HubSettings> hub;              // the hub of sets that are not on this machine; none: fetch nothing
-  std::optional<int64_t> max_samples;          // largest number of rows to read from each set
+  std::optional<int64_t> max_samples;          // largest number of rows to take from each set
   OnBadRow on_bad_row = OnBadRow::kError;
   TextRows sample_by = TextRows::kLine;  // rows of text files, unless the set's entry says otherwise
 
@@ -59,6 +59,11 @@ struct DataSpec {
   std::string cache;  // the folder of token stores; "": the default folder; "off": no stores are kept
 
   TextRows text_rows(const DataSource& source) const { return source.sample_by.value_or(sample_by); }
+  // Returns the largest number of rows to read from the set. If rows are chosen among all rows of the set, all are
+  // read.
+  std::optional<int64_t> most_rows(const DataSource& source) const {
+    return source.num_samples || source.first_share ? std::nullopt : max_samples;
+  }
 };
 
 }  // namespace fettle

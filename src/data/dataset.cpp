@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/interrupt.h"
@@ -44,6 +43,26 @@ Examples select_units(const Examples& from, const std::vector<int64_t>& units, i
   return from.select(rows);
 }
 
+// The rows of a list of examples. A row is `unit` consecutive examples, or all parts of a text that goes on in further
+// examples.
+class RowNumbers {
+ public:
+  RowNumbers(const Examples& all, int64_t unit)
+      : unit_(unit), numbers_(unit == 1 ? all.row_numbers() : std::vector<int64_t>()) {
+    count_ = numbers_.empty() ? static_cast<int64_t>(all.size()) / unit : *std::ranges::max_element(numbers_) + 1;
+  }
+  int64_t count() const { return count_; }
+  // Returns the number of the example's row.
+  int64_t of(int64_t example) const {
+    return numbers_.empty() ? example / unit_ : numbers_[static_cast<size_t>(example)];
+  }
+
+ private:
+  int64_t unit_;
+  std::vector<int64_t> numbers_;
+  int64_t count_;
+};
+
 class Loader {
  public:
   Loader(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, DataReport& report)
@@ -65,18 +84,11 @@ class Loader {
       Examples rows = load_source(source);
       whole.append(rows);
       titles.push_back(source.name);
-      if (source.first_rows || source.first_share) {
-        rows = first(rows, source);
-        chosen_by("the slice in `split`");
-      }
       if (source.num_samples && spec_.remove_duplicates)
         throw UserError(
             "remove_duplicates: {} has num_samples in dataset_info.json, which may repeat rows; remove one of the two",
             source.name);
-      if (source.num_samples) {
-        rows = sampled(rows, *source.num_samples);
-        chosen_by("num_samples");
-      }
+      rows = chosen(rows, source);
       sizes.push_back(units(rows));
       if (rows.empty() && names.size() > 1) info("data: {} has no row to train", source.name);
       all.append(rows);
@@ -150,26 +162,52 @@ class Loader {
     return rows;
   }
 
-  // Returns the first rows of the set. The slice of the split, such as [:10%], says how many.
-  Examples first(const Examples& all, const DataSource& source) const {
-    const int64_t count = units(all);
-    const auto wanted =
-        source.first_rows ? *source.first_rows : std::llround(*source.first_share * static_cast<double>(count));
-    std::vector<int64_t> rows(static_cast<size_t>(std::min<int64_t>(count, wanted)));
-    std::iota(rows.begin(), rows.end(), 0);
-    return select_units(all, rows, unit_);
+  // Returns the rows that the entry's slice of the split, such as [:10%], and num_samples choose, at most max_samples.
+  // Without a share and num_samples, max_samples has limited the rows that were read (DataSpec::most_rows).
+  Examples chosen(Examples rows, const DataSource& source) {
+    const int64_t most = spec_.max_samples.value_or(INT64_MAX);
+    if (source.first_rows || source.first_share) {
+      const auto count = static_cast<double>(RowNumbers(rows, unit_).count());
+      rows = first(rows, source.first_rows ? *source.first_rows : std::llround(*source.first_share * count));
+      chosen_by("the slice in `split`");
+    }
+    if (source.num_samples) {
+      rows = sampled(rows, std::min(most, *source.num_samples));
+      chosen_by("num_samples");
+    }
+    const bool more =
+        source.num_samples ? *source.num_samples > most : source.first_share && RowNumbers(rows, unit_).count() > most;
+    if (more && !source.num_samples) rows = first(rows, most);
+    if (more) chosen_by("max_samples");
+    return rows;
+  }
+
+  // Returns the first `wanted` rows; all rows when there are fewer.
+  Examples first(const Examples& all, int64_t wanted) const {
+    const RowNumbers rows(all, unit_);
+    std::vector<int64_t> examples;
+    for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i)
+      if (rows.of(i) < wanted) examples.push_back(i);
+    return all.select(examples);
   }
 
   // Returns `wanted` rows: first the whole set, as many times as it fits into `wanted`, then rows chosen by the seed.
-  // Both parts are in the order of the file.
+  // Both parts are in the order of the file. The examples of a row are consecutive in `all`.
   Examples sampled(const Examples& all, int64_t wanted) const {
-    const int64_t count = units(all);
+    const RowNumbers numbers(all, unit_);
+    const int64_t count = numbers.count();
     if (count == 0) return all;
     std::vector<int64_t> rows;
     for (int64_t i = 0; i < wanted / count * count; ++i) rows.push_back(i % count);
     for (int64_t i = 0; i < wanted % count; ++i) rows.push_back(permuted_index(i, count, spec_.seed, kSampleStream));
     std::sort(rows.end() - wanted % count, rows.end());
-    return select_units(all, rows, unit_);
+    const auto end = static_cast<int64_t>(all.size());
+    std::vector<int64_t> begins(static_cast<size_t>(count));  // the first example of each row
+    for (int64_t i = end; i-- > 0;) begins[static_cast<size_t>(numbers.of(i))] = i;
+    std::vector<int64_t> examples;
+    for (const int64_t row : rows)
+      for (int64_t i = begins[static_cast<size_t>(row)]; i < end && numbers.of(i) == row; ++i) examples.push_back(i);
+    return all.select(examples);
   }
 
   void count(const Tally& tally, const Examples& rows, const std::vector<std::string>& files, const std::string& name) {
@@ -283,20 +321,24 @@ void note_shared_rows(const Datasets& data, int64_t unit, DataReport& report) {
                     shared, held_out.size()));
 }
 
-// Takes units out of `train` and returns them. A val_size below 1 is the share of units to take; otherwise it is the
-// number of units to take. The seed chooses the units.
+// Takes rows out of `train` and returns them. A val_size below 1 is the share of rows to take; otherwise it is the
+// number of rows to take. The seed chooses the rows.
 Examples split_off(Examples& train, double val_size, uint64_t seed, int64_t unit) {
-  const auto count = static_cast<int64_t>(train.size()) / unit;
+  const RowNumbers rows(train, unit);
+  const int64_t count = rows.count();
   const auto wanted = static_cast<int64_t>(val_size < 1 ? std::ceil(val_size * static_cast<double>(count)) : val_size);
   if (wanted >= count)
-    throw UserError("val_size: {} leaves no rows to train on, out of {} examples; make val_size smaller", val_size,
-                    count);
+    throw UserError(
+        "val_size: {} leaves no rows to train on, out of {} rows; make val_size smaller, or name held-out rows with "
+        "eval_dataset",
+        val_size, count);
   std::vector<bool> chosen(static_cast<size_t>(count));
   for (int64_t i = 0; i < wanted; ++i) chosen[static_cast<size_t>(permuted_index(i, count, seed, kSplitStream))] = true;
   std::vector<int64_t> kept, eval;
-  for (int64_t i = 0; i < count; ++i) (chosen[static_cast<size_t>(i)] ? eval : kept).push_back(i);
-  const Examples apart = select_units(train, eval, unit);
-  train = select_units(train, kept, unit);
+  for (int64_t i = 0; i < static_cast<int64_t>(train.size()); ++i)
+    (chosen[static_cast<size_t>(rows.of(i))] ? eval : kept).push_back(i);
+  const Examples apart = train.select(eval);
+  train = train.select(kept);
   return apart;
 }
 

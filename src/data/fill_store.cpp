@@ -19,7 +19,7 @@ class Filling {
   Tally run(const RowTokeniser& tokeniser) {
     const auto work = [&](Row& row, const std::string& where) { return tokeniser(row, source_, where); };
     for_each_row(
-        source_.files, spec_.max_samples.value_or(INT64_MAX), work,
+        source_.files, spec_.most_rows(source_).value_or(INT64_MAX), work,
         [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); }, spec_.text_rows(source_));
     const ChatTemplate::Counts counts = tokeniser.counts();
     tally_.rewritten = counts.rewritten;
@@ -72,7 +72,8 @@ class Filling {
     }
     for (const auto& [role, count] : outcome.tokens_by_role) tally_.tokens_by_role[role] += count;
     for (const auto& [role, count] : outcome.trained_by_role) tally_.trained_by_role[role] += count;
-    for (const Example& example : outcome.examples) writer_.add(example, file, line);
+    for (const Example& example : outcome.examples)
+      writer_.add(example, file, line, outcome.continued && &example != outcome.examples.data());
   }
 
   double rate() const { return static_cast<double>(tally_.rows) / seconds_since(start_); }

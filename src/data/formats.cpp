@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/token_rows.h"
@@ -36,19 +37,40 @@ std::string tools_beside(const ordered_json& row, const DataSource& source) {
   return tools_of(row, former ? "functions" : column);
 }
 
-// Reads a conversation in the column `column`. A system turn takes precedence over the system column.
+// Puts the text of the system column before the messages. A system turn of their own takes precedence.
+void add_system(std::vector<Message>& messages, const std::string& system) {
+  const bool has_own = !messages.empty() && (messages[0].role == "system" || messages[0].role == "developer");
+  if (!system.empty() && !has_own) messages.insert(messages.begin(), {.role = "system", .content = system});
+}
+
+// Reads a conversation in the column `column`.
 Sample conversation(const ordered_json& row, const DataSource& source, const std::string& column, bool sharegpt) {
   Sample sample{.format = sharegpt ? "sharegpt" : "openai"};
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
   sample.messages = read_messages(*list, column, message_names(source, sharegpt));
-  const std::string system = text_column(row, column_beside(source, "system"));
-  const bool has_own =
-      !sample.messages.empty() && (sample.messages[0].role == "system" || sample.messages[0].role == "developer");
-  if (!system.empty() && !has_own)
-    sample.messages.insert(sample.messages.begin(), {.role = "system", .content = system});
+  add_system(sample.messages, text_column(row, column_beside(source, "system")));
   sample.tools_json = tools_beside(row, source);
   return sample;
+}
+
+// Returns the earlier turns of Alpaca's format: a list of [prompt, reply]. As with `tools`, the column may have the
+// list as JSON text, and a blank text stands for an empty list.
+ordered_json history_of(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find_column(row, column);
+  if (!value) return ordered_json::array();
+  ordered_json turns = *value;
+  if (turns.is_string()) {
+    const auto text = turns.get<std::string>();
+    if (is_blank(text)) return ordered_json::array();
+    turns = json_of_text(text, "'" + column + "'");
+    if (turns.is_discarded()) bad_row("'{}' is a text, but not valid JSON", column);
+  }
+  if (!turns.is_array()) bad_row("'{}' must be an array of [prompt, reply], but it is {}", column, turns.type_name());
+  for (const auto& turn : turns)
+    if (!turn.is_array() || turn.size() != 2)
+      bad_row("'{}' must hold lists of two texts, [prompt, reply]; one is {}", column, turn.dump().substr(0, 120));
+  return turns;
 }
 
 Sample alpaca(const ordered_json& row, const DataSource& source) {
@@ -67,15 +89,9 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
     sample.messages.push_back({.role = "system", .content = system});
   const std::string history = column("history", "history");
-  if (const ordered_json* turns = find_column(row, history)) {
-    if (!turns->is_array())
-      bad_row("'{}' must be an array of [prompt, reply], but it is {}", history, turns->type_name());
-    for (const auto& turn : *turns) {
-      if (!turn.is_array() || turn.size() != 2)
-        bad_row("'{}' must hold lists of two texts, [prompt, reply]; one is {}", history, turn.dump().substr(0, 120));
-      sample.messages.push_back({.role = "user", .content = text_of(turn[0], "'" + history + "'")});
-      sample.messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + history + "'")});
-    }
+  for (const auto& turn : history_of(row, history)) {
+    sample.messages.push_back({.role = "user", .content = text_of(turn[0], "'" + history + "'")});
+    sample.messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + history + "'")});
   }
   std::string user = text_column(row, prompt);
   const std::string input = text_column(row, column("query", "input"));
@@ -136,10 +152,9 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
       sample.messages.push_back({.role = role, .content = text_column(row, column), .train = train});
     }
   };
-  if (const std::string system = text_column(row, "system"); !system.empty())
-    sample.messages.push_back({.role = "system", .content = system});
   add("prompt", "user", false);
   add("completion", "assistant", true);
+  add_system(sample.messages, text_column(row, "system"));
   sample.plain = row["prompt"].is_string() && row["completion"].is_string();
   sample.tools_json = tools_of(row, source.column("tools", "tools"));
   want_order(sample.messages);
@@ -197,6 +212,19 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
       columns);
 }
 
+// Returns the column in which read_any looks for the reply of a row that is not a conversation; "" when the row is a
+// text or token ids.
+std::string answer_column(const ordered_json& row, const DataSource& source) {
+  if (source.formatting == "alpaca") return source.column("response", source.columns.empty() ? "output" : "");
+  if (source.formatting == "alpaca_prompt") return source.column("response", "output");
+  if (!source.formatting.empty() || has_column(row, "input_ids")) return "";
+  if (row.contains("prompt") && row.contains("completion")) return "completion";
+  if (has_column(row, "instruction")) return "output";
+  if (has_column(row, "text") || has_column(row, "content")) return "";
+  if (has_column(row, "query")) return "response";
+  return has_column(row, "prompt") ? "completion" : "";
+}
+
 }  // namespace
 
 std::string turns_column(const ordered_json& row, const DataSource& source) {
@@ -230,6 +258,25 @@ Sample read_sample(const ordered_json& value, const DataSource& source) {
   Sample sample = read_any(value, source);
   sample.variables_json = read_variables(value);
   return sample;
+}
+
+Sample read_prompt(const ordered_json& row, const DataSource& source) {
+  if (!has_column(row, "input_ids") && is_conversation(row, source)) {
+    Sample sample = read_turns(row, source);
+    want_order_of_turns(sample.messages);
+    sample.variables_json = read_variables(row);
+    return sample;
+  }
+  const std::string reply = answer_column(row, source);
+  if (reply.empty() || has_column(row, reply)) return read_sample(row, source);
+  ordered_json one = row;
+  one[reply] = "";
+  if (reply == "completion" && row["prompt"].is_array()) {
+    one["messages"] = row["prompt"];
+    for (const char* column : {"prompt", "completion"}) one.erase(column);
+    return read_prompt(one, source);
+  }
+  return read_sample(one, source);
 }
 
 std::string read_variables(const ordered_json& row) {

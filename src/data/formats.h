@@ -41,6 +41,9 @@ struct Sample {
 // - text: text or content.
 // Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
+// Reads a row whose prompt is to be answered. Unlike for read_sample, the reply may be missing, and a conversation may
+// end with a turn of any role. Throws BadRow.
+Sample read_prompt(const nlohmann::ordered_json& row, const DataSource& source);
 // Returns the row's variables for the chat template (chat_template_kwargs): a JSON object, or "". Throws BadRow.
 std::string read_variables(const nlohmann::ordered_json& row);
 

@@ -343,7 +343,7 @@ bool has_calls_or_thought(const Message& message) {
                              [&](const char* name) { return !is_blank(text_in(extra, name)); });
 }
 
-void want_order(const std::vector<Message>& messages) {
+void want_order_of_turns(const std::vector<Message>& messages) {
   if (messages.empty()) bad_row("the conversation has no messages");
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string& role = messages[i].role;
@@ -357,6 +357,10 @@ void want_order(const std::vector<Message>& messages) {
     if ((role == "system" || role == "developer") && i > 0 && messages[0].role == role && i == 1)
       bad_row("messages 1 and 2 are both of role '{}'; join them", role);
   }
+}
+
+void want_order(const std::vector<Message>& messages) {
+  want_order_of_turns(messages);
   if (messages.back().role != "assistant")
     bad_row("the conversation ends with a turn of role '{}'; the last turn must be the assistant's",
             messages.back().role);

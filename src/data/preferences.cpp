@@ -113,8 +113,10 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   };
   if (source.formatting.empty() && is_whole(reply, row))
     return read_sample(also_copied({{reply[0].contains("from") ? "conversations" : "messages", reply}}), source);
+  // A completion is a text or a list of messages.
+  const ordered_json completion = reply.is_object() ? ordered_json::array({reply}) : reply;
   if (source.formatting.empty() && has_column(row, "prompt"))
-    return read_sample(also_copied({{"prompt", row["prompt"]}, {"completion", reply}}), source);
+    return read_sample(also_copied({{"prompt", row["prompt"]}, {"completion", completion}}), source);
   if (source.formatting == "alpaca" || has_column(row, "instruction")) {
     DataSource alpaca = source;
     alpaca.formatting = "alpaca";
@@ -129,7 +131,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   }
   for (const char* column : {"question", "input"})  // the columns of Orca's pairs
     if (source.formatting.empty() && has_column(row, column) && !reply.is_array())
-      return read_sample(also_copied({{"prompt", row[column]}, {"completion", reply}}), source);
+      return read_sample(also_copied({{"prompt", row[column]}, {"completion", completion}}), source);
   if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
       !turns.is_null())
     return read_sample(also_copied({{"messages", turns}}), source);
@@ -201,6 +203,16 @@ bool is_good(const ordered_json& value, const std::string& column) {
   throw BadRow(fmt::format("'{}' must be true or false, but it is {}", column, value.dump().substr(0, 40)));
 }
 
+// Returns whether the row says that its reply is bad. The column `label` may also be the label of a class, so a 0 there
+// says nothing about the reply.
+bool is_marked_bad(const ordered_json& row, const DataSource& source) {
+  const std::string column = rating_column(row, source);
+  const ordered_json* value = find_column(row, column);
+  if (!value || (value->is_string() && is_blank(value->get<std::string>()))) return false;
+  if (column == source.column("kto_tag", "kto_tag")) return !is_good(*value, column);
+  return *value == false || *value == "false" || *value == "False";
+}
+
 }  // namespace
 
 bool has_pair_columns(const ordered_json& row, const DataSource& source) {
@@ -251,13 +263,12 @@ Sample read_rated(const ordered_json& row, const DataSource& source) {
 
 Sample read_unrated(const ordered_json& row, const DataSource& source) {
   Sample sample = read_sample(row, source);
+  if (sample.kind != Sample::Kind::kChat || !is_marked_bad(row, source)) return sample;
   const std::string column = rating_column(row, source);
-  if (sample.kind == Sample::Kind::kChat && has_column(row, column) && row[column] == false)
-    throw BadRow(fmt::format(
-        "'{}' is false: the reply is rated as bad, so the model must not learn it; set stage: kto to learn from rated "
-        "replies, or remove the row",
-        column));
-  return sample;
+  throw BadRow(fmt::format(
+      "'{}' is {}: the reply is rated as bad, so the model must not learn it; set stage: kto to learn from rated "
+      "replies, or remove the row",
+      column, row[column].dump()));
 }
 
 }  // namespace fettle

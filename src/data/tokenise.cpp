@@ -318,7 +318,7 @@ void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome&
     outcome.examples.push_back(std::move(example));
   };
   if (!sample.continues || ids.size() <= most) return add(ids);
-  // A long text continues in further examples.
+  outcome.continued = true;
   for (size_t at = 0; at + 1 < ids.size(); at += most)
     add({ids.begin() + static_cast<std::ptrdiff_t>(at),
          ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + most, ids.size()))});

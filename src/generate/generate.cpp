@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -54,17 +55,17 @@ std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
 
 std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   std::vector<Asked> asked;
-  auto wanted = [&] { return !data.max_samples || static_cast<int64_t>(asked.size()) < *data.max_samples; };
   for (const std::string& name : data.sets) {
     const DataSource source = find_source(name, data.dataset_dir, data.hub);
+    int64_t left = data.max_samples.value_or(INT64_MAX);
     for (const std::filesystem::path& file : source.files) {
-      if (!wanted()) break;
+      if (left <= 0) break;
       const auto take = [&](Row row) {
         const std::string where = fmt::format("{}:{}", file.string(), row.line);
         row.parse();
         try {
           if (!row.bad.empty()) throw BadRow(row.bad);
-          Sample sample = read_sample(row.value, source);
+          Sample sample = read_prompt(row.value, source);
           if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
           asked.push_back({prompt_of(session, std::move(sample)), where});
         } catch (const BadRow& error) {
@@ -73,7 +74,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
           return true;
         }
         session.check_prompt(asked.back().ids, where);
-        return wanted();
+        return --left > 0;
       };
       read_rows(file, take, data.text_rows(source));
     }

@@ -59,6 +59,11 @@ TEST_F(Data, ReadsAlpaca) {
     {"instruction": "Add", "input": "2 3", "output": "5"},
     {"instruction": "Hi", "input": "", "output": "Yo", "system": "S:", "history": [["a", "b"], ["c", "d"]]}])"),
             (Rows{"Add\n2 3[[5</s>]]", "S:a[[b</s>]]c[[d</s>]]Hi[[Yo</s>]]"}));
+  EXPECT_EQ(rows("a.jsonl", R"({"instruction": "Hi", "output": "Yo", "history": " "}
+{"instruction": "Hi", "output": "Yo", "history": "[[\"a\", \"b\"]]"}
+)"),
+            (Rows{"Hi[[Yo</s>]]", "a[[b</s>]]Hi[[Yo</s>]]"}))
+      << "the history of a table is a text";
 }
 
 TEST_F(Data, ReadsSharegpt) {
@@ -86,6 +91,12 @@ TEST_F(Data, ReadsPromptAndCompletion) {
 {"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}, {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "a"}]}
 )"),
             (Rows{"q[[a</s>]]", "qx</s>r[[a</s>]]"}));
+  EXPECT_EQ(rows("a.jsonl", R"({"system": "S:", "prompt": "q", "completion": "a"}
+{"system": "S:", "prompt": [{"role": "user", "content": "q"}], "completion": "a"}
+{"system": "S:", "prompt": [{"role": "system", "content": "T:"}, {"role": "user", "content": "q"}], "completion": "a"}
+)"),
+            (Rows{"S:q[[a</s>]]", "S:q[[a</s>]]", "T:q[[a</s>]]"}))
+      << "the turn takes precedence over the column";
 }
 
 TEST_F(Data, ReadsTextAndTokens) {

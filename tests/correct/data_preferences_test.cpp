@@ -126,6 +126,15 @@ TEST_F(Preferences, ThePromptMayBeAQuestion) {
   EXPECT_EQ(rows(R"({"system": "S", "input": "Q", "chosen": "yes", "rejected": "no"})"), pair);
 }
 
+TEST_F(Preferences, RepliesBesideAPromptMayBeSingleMessages) {
+  const std::string replies =
+      R"("chosen": {"role": "assistant", "content": "yes"}, "rejected": {"role": "assistant", "content": "no"}})";
+  const Rows pair = {"+ Q[yes</s>]", "- Q[no</s>]"};
+  EXPECT_EQ(rows(R"({"prompt": "Q", )" + replies), pair);
+  EXPECT_EQ(rows(R"({"prompt": [{"role": "user", "content": "Q"}], )" + replies), pair);
+  EXPECT_EQ(rows(R"({"question": "Q", )" + replies), pair);
+}
+
 TEST_F(Preferences, TheConversationBeforeTheRepliesIsNotTrained) {
   EXPECT_EQ(
       rows(

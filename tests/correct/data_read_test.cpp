@@ -178,6 +178,26 @@ TEST_F(HubFolder, PatternsAreLookedForInTheFolderOfDataSets) {
   EXPECT_EQ(found("mine"), (Names{"part-1.jsonl", "part-2.jsonl"}));
 }
 
+TEST_F(HubFolder, TwoStarsInADataSetsNameMatchFolders) {
+  files({"x.jsonl", "a/x.jsonl", "a/b/x.jsonl", "a/b/y.csv", "a/.hidden/x.jsonl", ".x.jsonl"});
+  auto found = [&](const std::string& name) {
+    Names out;
+    for (const fs::path& file : find_source(name, folder.path()).files)
+      out.push_back(file.lexically_relative(folder.path()).string());
+    return out;
+  };
+  EXPECT_EQ(found((folder.path() / "**/*.jsonl").string()), (Names{"a/b/x.jsonl", "a/x.jsonl", "x.jsonl"}));
+  EXPECT_EQ(found((folder.path() / "*/**/?.csv").string()), (Names{"a/b/y.csv"}));
+  EXPECT_EQ(found("a/**"), (Names{"a/b/x.jsonl", "a/b/y.csv", "a/x.jsonl"})) << "a name in the folder of data sets";
+  folder.write("dataset_info.json", R"({"mine": {"file_name": "a/**/x.jsonl"}})");
+  EXPECT_EQ(found("mine"), (Names{"a/b/x.jsonl", "a/x.jsonl"}));
+  const fs::path here = fs::current_path();
+  fs::current_path(folder.path());
+  const auto relative = find_source("**/x.jsonl", "data").files;
+  fs::current_path(here);
+  EXPECT_EQ(relative, (std::vector<fs::path>{"a/b/x.jsonl", "a/x.jsonl", "x.jsonl"}));
+}
+
 TEST_F(HubFolder, AnEntryMayListFiles) {
   files({"b.jsonl", "a.jsonl", "hub/d.jsonl", "hub/c.jsonl", "hub/e.jsonl"});
   const fs::path& at = folder.path();

@@ -186,6 +186,39 @@ TEST_F(Commands, DatasetConversationsEndBeforeTheLastAnswer) {
   EXPECT_EQ(generate(), continued("u|one|a|two|u|three|a|") + "\n");
 }
 
+TEST_F(Commands, RowsNeedNoReply) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  recipe.dataset = {(temp / "rows.jsonl").string()};
+  recipe.max_new_tokens = 4;
+  const std::string answer = continued("u|one|a|") + "\n";
+  for (const char* row : {R"({"messages": [{"role": "user", "content": "one"}]})", R"({"instruction": "one"})",
+                          R"({"query": "one"})", R"({"conversations": [{"from": "human", "value": "one"}]})",
+                          R"({"prompt": "one"})", R"({"prompt": [{"role": "user", "content": "one"}]})",
+                          R"({"prompt": [{"role": "user", "content": "one"}], "completion": null})",
+                          R"({"prompt": "one", "chosen": "two", "rejected": "three"})"}) {
+    write_text(temp / "rows.jsonl", std::string(row) + "\n");
+    EXPECT_EQ(generate(), answer) << row;
+  }
+  write_text(temp / "rows.jsonl",
+             R"({"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}, )"
+             R"({"role": "user", "content": "three"}]})"
+             "\n");
+  EXPECT_EQ(generate(), continued("u|one|a|two|u|three|a|") + "\n");
+}
+
+TEST_F(Commands, MaxSamplesCountsTheRowsOfEachDataSet) {
+  const std::string row = "{\"text\": \"#\"}\n";
+  recipe.max_samples = 1;
+  recipe.max_new_tokens = 1;
+  for (const char* name : {"a.jsonl", "b.jsonl"}) {
+    write_text(temp / name, row + row);
+    recipe.dataset.push_back((temp / name).string());
+  }
+  const std::string out = generate();
+  EXPECT_THAT(out, testing::AllOf(HasSubstr("a.jsonl:1 <=="), HasSubstr("b.jsonl:1 <==")));
+  EXPECT_EQ(out.find("jsonl:2"), std::string::npos) << out;
+}
+
 // A row of Axolotl's `type: alpaca` is answered without a template. The prompt is the same as in training.
 TEST_F(Commands, PromptsAsPlainTextEndBeforeTheReply) {
   write_text(folder() / "chat_template.jinja", kTemplate);

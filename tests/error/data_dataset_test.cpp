@@ -60,6 +60,8 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
   expect_says(failure_of("a.jsonl", "{\"text\": " + std::string(100000, '[') + "}"), "nested more than 100 deep");
   expect_says(failure_of("a.csv", "a,b\n1,2,3\n"), "a.csv:2: the row has 3 cells, but the head line has 2 columns");
   expect_says(failure_of("a.csv", "a,b\n1,\"2\n"), "a.csv:2: a quote that opens in this row is not closed");
+  expect_says(failure_of("a.csv", " ,\n1,2\n"), "a.csv:1: the head line has no names; write the names of the columns");
+  expect_says(failure_of("a.csv", "sep=;\na;a\n"), "a.csv:2: two columns are called 'a'");
   expect_says(failure_of("a.csv", "a,a\n1,2\n"), "two columns are called 'a'; rename one of them, or add a head line");
 }
 
@@ -122,6 +124,8 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
        "'output' is the number 4.5, but Fettle cannot tell how the file writes it"},
       {R"({"messages": [{"role": "user", "content": 1e3}]})", "'content' is the number 1000.0"},
       {R"({"instruction": "q", "output": "a", "history": ["x"]})", "'history' must hold lists of two texts"},
+      {R"({"instruction": "q", "output": "a", "history": "x"})", "'history' is a text, but not valid JSON"},
+      {R"({"instruction": "q", "output": "a", "history": "{}"})", "'history' must be an array of [prompt, reply]"},
       {R"({"conversations": []})", "the conversation has no messages"},
       {R"({"conversations": "x"})", "'conversations' must be an array"},
       {R"({"conversations": [{"from": "human", "value": "q"}]})", "ends with a turn of role 'user'"},
@@ -140,6 +144,11 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
        "the arguments of a function call are not valid JSON: {bad"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "label": false})",
        "'label' is false: the reply is rated as bad, so the model must not learn it; set stage: kto"},
+      {R"({"instruction": "q", "output": "a", "label": "False"})", "'label' is \"False\": the reply is rated as bad"},
+      {R"({"instruction": "q", "output": "a", "kto_tag": 0})", "'kto_tag' is 0: the reply is rated as bad"},
+      {R"({"instruction": "q", "output": "a", "kto_tag": "false"})", "'kto_tag' is \"false\": the reply is rated"},
+      {R"({"instruction": "q", "output": "a", "kto_tag": "bad"})",
+       "'kto_tag' must be true or false, but it is \"bad\""},
       {R"({"messages": [{"content": "q"}]})", "has no 'role'"},
       {R"({"messages": [{"role": "bot", "content": "q"}]})", "the role 'bot' is not known"},
       {R"({"messages": [{"role": "user"}]})", "has no 'content'"},
@@ -173,6 +182,18 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
     expect_says(said, one.reason);
     expect_says(said, "rows.jsonl:1: ");
   }
+}
+
+// In other rows, `label` is the label of a class.
+TEST_F(DataErrors, ALabelOfOtherKindsDoesNotRateTheReply) {
+  for (const char* mark : {R"("label": 0)", R"("label": "no")", R"("label": true)", R"("kto_tag": 1)",
+                           R"("kto_tag": " ")", R"("kto_tag": null, "label": null)"})
+    EXPECT_EQ(failure_of("a.jsonl", std::string(R"({"instruction": "q", "output": "a", )") + mark + "}\n"), "") << mark;
+  folder.write("dataset_info.json", R"({"mine": {"file_name": "a.jsonl", "columns": {"prompt": "q", "response": "a",
+                                        "kto_tag": "label"}}})");
+  folder.write("a.jsonl", R"({"q": "q", "a": "a", "label": 0})");
+  spec.sets = {"mine"};
+  expect_says(failure(), "'label' is 0: the reply is rated as bad");
 }
 
 // A row with an empty reply is left out and counted, in all formats.
@@ -261,7 +282,7 @@ TEST_F(DataErrors, ToolsOfAWrongType) {
 TEST_F(DataErrors, ValidationSplitThatLeavesNoTrainingRows) {
   spec.val_size = 1;
   expect_says(failure_of("a.jsonl", "{\"text\": \"a\"}\n"),
-              "val_size: 1 leaves no rows to train on, out of 1 examples");
+              "val_size: 1 leaves no rows to train on, out of 1 rows; make val_size smaller, or name held-out rows");
 }
 
 TEST_F(DataErrors, ConversationsInStagePt) {

@@ -44,7 +44,7 @@ std::vector<std::string> set_titles(const std::vector<std::string>& names);
 
 // Finds the data set `name`. It may be
 // - an entry as JSON text, or the name of an entry in dataset_dir/dataset_info.json;
-// - a file, a folder (its split `train`, see hub_folder.h), or a pattern with *, ? or [ ];
+// - a file, a folder (its split `train`, see hub_folder.h), or a pattern with *, **, ? or [ ];
 // - NAME#N: N rows of the set NAME;
 // - with `hub`, the name of a data set on that hub: ORG/NAME or ORG/NAME@REVISION; also NAME if dataset_dir is ONLINE.
 // Relative paths are looked for in the current folder, then in dataset_dir; those of dataset_info.json the other way

@@ -17,6 +17,7 @@
 #include "base/pattern.h"
 #include "base/text.h"
 #include "data/read/byte_stream.h"
+#include "data/read/hub_folder.h"
 #include "data/read/repeated_key.h"
 
 namespace fettle {
@@ -94,18 +95,15 @@ class Reader {
     }
   }
 
-  void table(char separator) {
+  // If `separator_said` is true, line 1 only names the separator.
+  void table(char separator, bool separator_said) {
     if (separator != ',' && separator != '\t') info("data: the columns of {} are separated by '{}'", name_, separator);
     std::vector<std::string> head, cells;
-    int64_t number = 1, begin = 1;
+    int64_t number = 1;
+    if (std::string line; separator_said && bytes_.line(line, kLargestRow)) ++number;
+    int64_t begin = number;
     if (!record(separator, head, number)) return;
-    for (std::string& column : head) {
-      if (is_blank(column))
-        throw UserError("{}:1: column {} of the head line has no name; give it a name", name_, &column - &head[0] + 1);
-      if (std::count(head.begin(), head.end(), column) > 1)
-        throw UserError("{}:1: two columns are called '{}'; rename one of them, or add a head line if line 1 is a row",
-                        name_, column);
-    }
+    name_columns(head, begin);
     while (true) {
       begin = number;
       if (!record(separator, cells, number)) return;
@@ -145,6 +143,23 @@ class Reader {
   }
 
  private:
+  // Gives names to columns that have none, as pandas does. pandas writes a table's index without a name. Throws
+  // UserError for a head line without any name, and for two columns with the same name.
+  void name_columns(std::vector<std::string>& head, int64_t line) const {
+    if (std::ranges::all_of(head, [](const std::string& column) { return is_blank(column); }))
+      throw UserError("{}:{}: the head line has no names; write the names of the columns into it", name_, line);
+    for (size_t i = 0; i < head.size(); ++i) {
+      if (!is_blank(head[i])) continue;
+      head[i] = fmt::format("Unnamed: {}", i);
+      info("data: column {} of {} has no name and is called '{}'", i + 1, name_, head[i]);
+    }
+    for (const std::string& column : head)
+      if (std::ranges::count(head, column) > 1)
+        throw UserError(
+            "{}:{}: two columns are called '{}'; rename one of them, or add a head line if line {} is a row", name_,
+            line, column, line);
+  }
+
   int skip_space(int64_t& number) {
     while (true) {
       const int c = bytes_.peek();
@@ -267,11 +282,17 @@ class Reader {
   const TakeRow& take_;
 };
 
-// Returns the separator of a .csv file: the first of comma, semicolon, tab and bar that occurs in the head line.
-// Returns a comma if none of them occurs.
-char separator_of(const std::filesystem::path& file) {
-  std::string head;
-  ByteStream(file).line(head, kLargestRow);
+// Returns the character that a line of the form `sep=;` names; nullopt for other lines. Excel reads such a first line.
+std::optional<char> said_separator(std::string line) {
+  std::erase(line, '"');
+  if (line.size() != 5 || !lower_case(line).starts_with("sep=")) return std::nullopt;
+  return line[4];
+}
+
+// Returns the separator of a .csv file: the one that the first line names, or else the first of comma, semicolon, tab
+// and bar that occurs in this line. Returns a comma if none of them occurs.
+char separator_of(const std::string& head) {
+  if (const std::optional<char> said = said_separator(head)) return *said;
   const auto outside_quotes = [&](char wanted) {
     bool quoted = false;
     int64_t count = 0;
@@ -284,6 +305,13 @@ char separator_of(const std::filesystem::path& file) {
   for (char separator : {',', ';', '\t', '|'})
     if (outside_quotes(separator) > 0) return separator;
   return ',';
+}
+
+void read_table(const std::filesystem::path& file, std::string_view kind, Reader& reader) {
+  if (kind == ".tsv") return reader.table('\t', false);
+  std::string line;
+  ByteStream(file).line(line, kLargestRow);
+  reader.table(separator_of(line), said_separator(line).has_value());
 }
 
 // Reads a Parquet or Arrow file with a separate module (src/data/columns), which is in the program's folder.
@@ -368,9 +396,28 @@ std::vector<std::filesystem::path> files_within(const std::filesystem::path& fol
   return found;
 }
 
+// Returns the files that match a pattern in which a part is `**`. Leaves out hidden files and folders. Links to folders
+// are not followed.
+std::vector<std::filesystem::path> files_matching_deep(const std::filesystem::path& pattern) {
+  std::filesystem::path folder, rest;
+  for (const auto& part : pattern) (rest.empty() && !is_pattern(part) ? folder : rest) /= part;
+  std::vector<std::filesystem::path> found;
+  const std::filesystem::path root = folder.empty() ? std::filesystem::path(".") : folder;
+  constexpr auto kSkip = std::filesystem::directory_options::skip_permission_denied;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator at(root, kSkip, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::filesystem::path below = at->path().lexically_relative(root);
+    std::error_code gone;
+    if (!is_hidden(below) && at->is_regular_file(gone) && matches_path(rest, below)) found.push_back(folder / below);
+  }
+  return found;
+}
+
 std::vector<std::filesystem::path> files_matching(const std::filesystem::path& pattern) {
   std::vector<std::filesystem::path> found;
   if (!is_pattern(pattern)) return found;
+  if (std::ranges::any_of(pattern, [](const auto& part) { return part == "**"; })) return files_matching_deep(pattern);
   glob_t matches{};
   std::error_code error;
   if (glob(pattern.c_str(), 0, nullptr, &matches) == 0)
@@ -468,7 +515,7 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take, TextRows 
     else if (kind == ".json")
       reader.json_file();
     else if (kind == ".csv" || kind == ".tsv")
-      reader.table(kind == ".csv" ? separator_of(file) : '\t');
+      read_table(file, kind, reader);
     else if (is_text(kind))
       reader.text(texts);
     else

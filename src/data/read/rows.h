@@ -38,7 +38,8 @@ std::optional<TextRows> text_rows_named(std::string_view name);
 // the format:
 // - .json: an array of objects, or one object per line; .jsonl and .ndjson: one object per line;
 // - .csv and .tsv: a head line, then one row per record, with strings as values. If the head line of a .csv file has no
-//   comma, the separator is ; or tab or |;
+//   comma, the separator is ; or tab or |. A line such as `sep=;` before the head line names the separator. A column
+//   without a name is called "Unnamed: N", where N counts the columns from 0;
 // - .txt, .text, .md and .markdown: rows {"text": ...}, as `texts` says; line ends become \n;
 // - any of these with .gz or .zst;
 // - .parquet; .arrow and .feather (Arrow's file and stream formats).
@@ -48,8 +49,9 @@ void read_rows(const std::filesystem::path& file, const std::function<bool(Row)>
                TextRows texts = TextRows::kLine);
 
 // Returns the files that `path` names, sorted. `path` is a file, a folder, or a pattern (* ? [ ], also in names of
-// folders). A folder stands for the data files in it and in its subfolders; a note on stderr gives the number of other
-// files. Throws UserError when there is no file, or a folder cannot be read.
+// folders; the part ** stands for any number of folders). A folder stands for the data files in it and in its
+// subfolders; a note on stderr gives the number of other files. Throws UserError when there is no file, or a folder
+// cannot be read.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
 // Returns whether `path` is a file, a folder, or a pattern that matches a file.
 bool names_something(const std::filesystem::path& path);

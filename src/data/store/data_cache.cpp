@@ -91,7 +91,8 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   const DataSpec& s = spec_;
   key.add(row_reader(s.rows).name).add(s.template_name).add(s.default_system);
   key.add(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.overlength), static_cast<int>(s.on_bad_row),
-                      s.cutoff_len, s.train_on_prompt, s.mask_history, s.max_samples.value_or(-1), model_vocab_size));
+                      s.cutoff_len, s.train_on_prompt, s.mask_history, s.most_rows(source).value_or(-1),
+                      model_vocab_size));
   key.add(fmt::format("thinking {} {} {}", s.thinking.enabled ? (*s.thinking.enabled ? "on" : "off") : "auto",
                       s.thinking.keep_old, s.thinking.drop_old));
   if (s.plain_text_rows) key.add("plain text rows");

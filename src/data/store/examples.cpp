@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <ranges>
 
 #include "base/files/cache.h"
 
@@ -97,6 +98,29 @@ std::string Examples::source(int64_t i) const {
   const StoredRow& row = at.part.store->row(at.row);
   const std::string& file = (*at.part.files)[row.file];
   return row.line == 0 ? file : fmt::format("{}:{}", file, row.line);
+}
+
+std::vector<int64_t> Examples::row_numbers() const {
+  const auto continues = [](const Part& part, int64_t i) { return i > 0 && part.store->row(i).continues; };
+  const bool any = std::ranges::any_of(parts_, [&](const Part& part) {
+    return std::ranges::any_of(std::views::iota(int64_t{0}, part.store->size()),
+                               [&](int64_t i) { return continues(part, i); });
+  });
+  if (!any) return {};
+  // For each stored example: the stored example with which its row begins.
+  std::vector<int64_t> begins;
+  for (const Part& part : parts_)
+    for (int64_t i = 0; i < part.store->size(); ++i)
+      begins.push_back(continues(part, i) ? begins.back() : part.first + i);
+  std::vector<int64_t> numbers(begins.size(), -1), out;
+  int64_t count = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(size()); ++i) {
+    const auto stored = static_cast<size_t>(chosen_ ? order_[static_cast<size_t>(i)] : i);
+    int64_t& number = numbers[static_cast<size_t>(begins[stored])];
+    if (number < 0) number = count++;
+    out.push_back(number);
+  }
+  return out;
 }
 
 Example Examples::operator[](int64_t i) const {

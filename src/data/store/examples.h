@@ -33,7 +33,10 @@ class Examples {
   uint64_t digest(int64_t i) const;                 // hash of the example (StoredRow::digest)
   std::string digest() const;                       // hash of the digests of all examples, in order
   std::string source(int64_t i) const;              // "file:line"
-  Example operator[](int64_t i) const;              // a copy
+  // Returns for each example the number of its row, counted from 0 in the order in which the rows first occur. A text
+  // that goes on in further examples is one row. Returns an empty list when no text does, so each example is a row.
+  std::vector<int64_t> row_numbers() const;
+  Example operator[](int64_t i) const;  // a copy
   // Calls TokenStore::check of all stores.
   void check() const;
 

@@ -20,6 +20,7 @@ using nlohmann::json;
 
 constexpr int kFormat = 3;
 constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr uint64_t kMostLine = (uint64_t{1} << 63) - 1;
 constexpr uint32_t kMostTrained = (uint32_t{1} << 30) - 1;
 
 struct CloseStoreFile {
@@ -252,7 +253,7 @@ void TokenWriter::write_weights(const Example& example) {
   write(weights_file_, weights.data(), weights.size() * sizeof(float));
 }
 
-void TokenWriter::add(const Example& example, uint32_t file, int64_t line) {
+void TokenWriter::add(const Example& example, uint32_t file, int64_t line, bool continues) {
   write_weights(example);
   words_.clear();
   add_words(example, words_);
@@ -260,7 +261,8 @@ void TokenWriter::add(const Example& example, uint32_t file, int64_t line) {
   end_ += words_.size();
   const StoredRow row{.end = end_,
                       .digest = digest(words_, classes, example),
-                      .line = static_cast<uint64_t>(line),
+                      .line = static_cast<uint64_t>(line) & kMostLine,
+                      .continues = continues,
                       .file = file,
                       .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
                       .preference = static_cast<uint32_t>(example.preference) & 3};
