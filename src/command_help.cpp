@@ -83,7 +83,7 @@ const std::vector<Help>& all_help() {
         "fettle export model_name_or_path=models/old export_dir=models/new export_dtype=float16",
         "fettle export tune.yaml adapter_name_or_path=out export_dir=helper export_gguf=q8_0,q4_k_m"},
        {"model_name_or_path", "adapter_name_or_path", "export_dir", "export_dtype", "export_size", "export_gguf",
-        "export_quantization", "quantization_bit"}},
+        "export_quantization", "quantization_bit", "template"}},
       {"convert",
        {"fettle convert axolotl.yaml > tune.yaml", "fettle convert llamafactory_v1.yaml output_dir=out > tune.yaml",
         "fettle convert --help-keys"},

@@ -105,11 +105,26 @@ int64_t count_in(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_number_unsigned() ? found->get<int64_t>() : -1;
 }
 
+template <class T>
+T json_value(const nlohmann::json& object, const char* key, T otherwise) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return otherwise;
+  try {
+    return found->get<T>();
+  } catch (const nlohmann::json::type_error&) {
+    throw UserError("'{}' is {}, which is a value of the wrong type; correct it or remove it", key, shown(*found));
+  }
+}
+
 template nlohmann::json parse_json(std::string_view);
 template nlohmann::ordered_json parse_json(std::string_view);
 template nlohmann::json parse_json_or_discard(std::string_view);
 template nlohmann::ordered_json parse_json_or_discard(std::string_view);
 template std::string shown(const nlohmann::json&);
 template std::string shown(const nlohmann::ordered_json&);
+template bool json_value(const nlohmann::json&, const char*, bool);
+template int64_t json_value(const nlohmann::json&, const char*, int64_t);
+template double json_value(const nlohmann::json&, const char*, double);
+template std::string json_value(const nlohmann::json&, const char*, std::string);
 
 }  // namespace fettle

@@ -1,5 +1,5 @@
 // Defines functions for JSON from untrusted sources. parse_json parses a text, large_integers finds integers that do
-// not fit, text_in and count_in read members of objects, and shown shortens a value for messages.
+// not fit, text_in, count_in and json_value read members of objects, and shown shortens a value for messages.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,10 @@ std::vector<std::string> large_integers(std::string_view text);
 std::string text_in(const nlohmann::json& object, const char* key);
 // Returns the integer in the member `key`; -1 if `object` is not an object, or has no integer of 0 or more there.
 int64_t count_in(const nlohmann::json& object, const char* key);
+// Returns the member `key`; `otherwise` if the object has no such member, or if the member is null. T is bool, int64_t,
+// double or std::string. Throws UserError if the member is of another type.
+template <class T>
+T json_value(const nlohmann::json& object, const char* key, T otherwise);
 
 // Returns the value as JSON text in ASCII. After 60 characters, the rest is "...".
 template <class Json>

@@ -110,4 +110,8 @@ void copy_model_files(const fs::path& from, const fs::path& to) {
   copy_files(from, to, [&](const std::string& name) { return is_model_file(name) || code.contains(name); });
 }
 
+void copy_licence_files(const fs::path& from, const fs::path& to) {
+  copy_files(from, to, is_licence_file);
+}
+
 }  // namespace fettle

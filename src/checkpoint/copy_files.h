@@ -1,4 +1,5 @@
-// Defines copy_tokenizer_files and copy_model_files, which copy the small files of a model folder (model_files.h).
+// Defines copy_tokenizer_files, copy_model_files and copy_licence_files, which copy the small files of a model folder
+// (model_files.h).
 #pragma once
 
 #include <filesystem>
@@ -11,5 +12,7 @@ namespace fettle {
 // Skips missing files. Throws UserError when a file cannot be read or written.
 void copy_tokenizer_files(const std::filesystem::path& from, const std::filesystem::path& to);
 void copy_model_files(const std::filesystem::path& from, const std::filesystem::path& to);
+// Copies the files of is_licence_file.
+void copy_licence_files(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace fettle

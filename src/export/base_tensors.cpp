@@ -36,20 +36,25 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
           if (model.config.quantisation)
             parts.merge(find_quantised(find_in(repository), name, param.stored_dims(), *format).names);
         }
-  std::map<std::string, std::string> of_params;  // the tensor's name in the file -> the parameter's name
+  struct Use {
+    std::string name;  // the parameter's name
+    const Param* param;
+  };
+  std::map<std::string, Use> of_params;  // by the tensor's name in the file
   for (const Param& param : model.params)
     for (int64_t i = 0; i < param.stored_count(); ++i)
       if (const std::string name = param.stored_name(i); repository.contains(name))
-        of_params[repository.find(name).entry->name] = name;
+        of_params[repository.find(name).entry->name] = {name, &param};
   for (const StoredTensor& stored : repository.tensors()) {
     const TensorEntry& entry = *stored.entry;
     const auto param = of_params.find(entry.name);
     if (names == TensorNames::kOfParams && param == of_params.end()) continue;
     if (param == of_params.end() && is_added_bias(repository, entry.name)) continue;
-    const std::string& name = param == of_params.end() ? entry.name : param->second;
+    const std::string& name = param == of_params.end() ? entry.name : param->second.name;
     const auto at = quantised.find(name);
     if (at == quantised.end() && parts.contains(entry.name)) continue;
     BaseTensor tensor{names == TensorNames::kOfParams ? name : entry.name, name, entry.shape, stored};
+    if (param != of_params.end()) tensor.used_by = param->second.param;
     if (at != quantised.end()) {
       tensor.quantised = at->second;
       tensor.shape.dims = at->second->stored_dims();

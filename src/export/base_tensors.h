@@ -17,6 +17,7 @@ struct BaseTensor {
   Shape shape;        // shape of the weight as floats, even if it is stored quantised
   StoredTensor stored;
   const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null
+  const Param* used_by = nullptr;    // the parameter that uses the tensor; null: none
 };
 
 // kStored: all tensors under their stored names. kOfParams: only the tensors of the model's parameters, under the

@@ -12,6 +12,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
+#include "checkpoint/chat_files.h"
 #include "checkpoint/copy_files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_options.h"
@@ -38,18 +39,30 @@ void set_dtype(nlohmann::json& config, DType dtype) {
   if (!stated) config["torch_dtype"] = hf_name(dtype);
 }
 
-// Copies the base's model files and writes config.json. Its quantization_config describes the written weights, not
-// those of the base.
-void write_config(const ModelRepository& base, const WrittenForm& form, const std::optional<nlohmann::json>& other,
-                  const std::filesystem::path& folder) {
+// Says in config.json that the files have no layers that predict tokens further ahead.
+void set_no_later_layers(nlohmann::json& config) {
+  constexpr const char* kCount = "num_nextn_predict_layers";
+  if (config.contains(kCount)) config[kCount] = 0;
+  if (config.contains("text_config") && config["text_config"].is_object() && config["text_config"].contains(kCount))
+    config["text_config"][kCount] = 0;
+}
+
+// Copies the base's model files, with the chat template and end token of `chat`, and writes config.json. Its
+// quantization_config describes the written weights, not those of the base.
+void write_config(const ModelRepository& base, const ResultChat& chat, const WrittenForm& form,
+                  const std::optional<nlohmann::json>& other, const std::filesystem::path& folder) {
   copy_model_files(base.folder(), folder);
+  write_result_chat(chat, base, true, folder);
   nlohmann::json config = other.value_or(base.config());
   const std::optional<DType>& dtype = form.dtype;
   bool was_quantised = config.erase("quantization_config") > 0;
   if (config.contains("text_config") && config["text_config"].is_object())
     was_quantised |= config["text_config"].erase("quantization_config") > 0;
   if (!was_quantised && !dtype && !other && form.compressed == nullptr) return;
-  if (form.compressed != nullptr) config["quantization_config"] = form.compressed->config();
+  if (form.compressed != nullptr) {
+    config["quantization_config"] = form.compressed->config();
+    set_no_later_layers(config);
+  }
   if (dtype) set_dtype(config, *dtype);
   write_json_file(folder / "config.json", config);
 }
@@ -142,6 +155,29 @@ void check_quantization_request(const ExportSpec& spec) {
                     spec.quantization_at);
 }
 
+// Warns if the base has layers that predict tokens further ahead, because export_quantization does not write them.
+void warn_of_later_layers(const ModelRepository& base, const Model& model, const std::string& name) {
+  if (std::ranges::any_of(base.names(), [&](const std::string& tensor) {
+        return is_of_later_layer(*model.family, model.config, tensor);
+      }))
+    warn(
+        "{}: export_quantization leaves out the layers that predict tokens further ahead (after layer {}), and sets "
+        "num_nextn_predict_layers to 0 in config.json; without the key, an export keeps them",
+        name, model.config.num_hidden_layers - 1);
+}
+
+// Returns the folder with the tokenizer, the chat template and the licence for GGUF files: the base's folder, or a copy
+// of these files in `scratch` when the result has another chat template or end token.
+std::filesystem::path folder_of_texts(const ModelRepository& base, const ResultChat& chat,
+                                      const std::filesystem::path& scratch) {
+  if (!chat.changes()) return base.folder();
+  std::filesystem::create_directories(scratch);
+  copy_model_files(base.folder(), scratch);
+  copy_licence_files(base.folder(), scratch);
+  write_result_chat(chat, base, true, scratch);
+  return scratch;
+}
+
 // Returns the folder's name without its path; "model" when it has none.
 std::string title_of(const std::filesystem::path& folder) {
   std::filesystem::path plain = std::filesystem::absolute(folder).lexically_normal();
@@ -206,15 +242,20 @@ ExportReport run_export(const Request& request) {
   std::optional<Target> target;
   std::optional<GgufPlan> plan;
   std::optional<CompressedExport> compressed;
-  if (to_codes)
+  const ResultChat chat = result_chat(base, request.data_without_labels(), !model.classifies(), request.adapters());
+  std::filesystem::path texts = base.folder();
+  if (to_codes) {
     compressed.emplace(
         compressed_scheme(spec.quantization), dtype.value_or(model.config.dtype), model, tensors,
         std::ranges::any_of(base.names(), [&](const std::string& name) { return carries(*model.family, name); }),
         request.model_title());
+    warn_of_later_layers(base, model, request.model_title());
+  }
   if (to_gguf) {
     target.emplace(spec.folder);
+    texts = folder_of_texts(base, chat, target->folder.path() / kScratch / "texts");
     const GgufNames names{request.model_title(), title_of(spec.folder), merges ? base_title(request) : ""};
-    plan = plan_gguf(base, model, tensors, names, target->folder.path() / kScratch / "tokenizer");
+    plan = plan_gguf(base, model, tensors, names, texts, target->folder.path() / kScratch / "tokenizer");
   }
   const bool checks = merges || to_gguf || to_codes;
   if (checks) devices.emplace(request.devices());
@@ -237,8 +278,8 @@ ExportReport run_export(const Request& request) {
   if (to_gguf) {
     MergeCount count;
     plan->keep_codes(merge ? &*merge : nullptr);
-    report.gguf = write_gguf_files(*plan, types, title_of(spec.folder), tensors, merge ? &*merge : nullptr,
-                                   base.folder(), folder.path(), spec.splits_gguf ? spec.shard_bytes : 0, count);
+    report.gguf = write_gguf_files(*plan, types, title_of(spec.folder), tensors, merge ? &*merge : nullptr, texts,
+                                   folder.path(), spec.splits_gguf ? spec.shard_bytes : 0, count);
     if (merge) check_merge_count(*merge, count);
     report.merged_tensors = count.tensors;
     phases.done("wrote the weights");
@@ -254,7 +295,8 @@ ExportReport run_export(const Request& request) {
   ModelWriter writer(folder.path(), written_shapes(tensors, form), spec.shard_bytes);
   const MergeCount count = write_weights(tensors, merge ? &*merge : nullptr, form, writer);
   writer.finish();
-  write_config(base, form, classifier ? std::optional(merged_config(request, model)) : std::nullopt, folder.path());
+  write_config(base, chat, form, classifier ? std::optional(merged_config(request, model)) : std::nullopt,
+               folder.path());
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;

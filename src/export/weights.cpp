@@ -58,7 +58,8 @@ void write_tensor(const MergedTensor& tensor, const BaseTensor& from, DType dtyp
 }
 
 DType written_dtype(const BaseTensor& tensor, std::optional<DType> dtype) {
-  return dtype && is_float(tensor.shape.dtype) ? *dtype : tensor.shape.dtype;
+  if (!dtype || !is_float(tensor.shape.dtype)) return tensor.shape.dtype;
+  return tensor.used_by != nullptr ? tensor.used_by->written_dtype(*dtype) : *dtype;
 }
 
 bool becomes_codes(const BaseTensor& tensor, const WrittenForm& form) {

@@ -17,8 +17,9 @@ struct MergeCount {
   DType narrowest = DType::kF64;  // narrowest dtype of the merged tensors, as written
 };
 
-// How the weights are written. `dtype` is the dtype of the written floats; nullopt keeps each tensor's dtype. If
-// `compressed` is not null, the weights that it applies to become codes.
+// How the weights are written. `dtype` is the dtype of the written floats, except those of parameters with a dtype of
+// their own (Param::written_dtype); nullopt keeps each tensor's dtype. If `compressed` is not null, the weights that it
+// applies to become codes.
 struct WrittenForm {
   std::optional<DType> dtype;
   const CompressedExport* compressed = nullptr;

@@ -124,12 +124,16 @@ bool carries(const Family& family, std::string_view tensor) {
   return std::ranges::any_of(family.carried, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
 }
 
-bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor) {
+bool is_of_later_layer(const Family& family, const ModelConfig& config, std::string_view tensor) {
   const std::string_view head = std::string_view(family.layer_prefix).substr(0, family.layer_prefix.find("{}"));
   if (!tensor.starts_with(head)) return false;
   int64_t layer = -1;
   std::from_chars(tensor.data() + head.size(), tensor.data() + tensor.size(), layer);
-  if (layer >= config.num_hidden_layers) return true;
+  return layer >= config.num_hidden_layers;
+}
+
+bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor) {
+  if (is_of_later_layer(family, config, tensor)) return true;
   return family.unused && std::ranges::any_of(family.unused(config), [&](const auto& name) { return name == tensor; });
 }
 

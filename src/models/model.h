@@ -212,8 +212,11 @@ Family without_classifier(Family family);
 
 // Returns whether the tensor has a prefix of Family::carried. Export and full tuning copy such a tensor unchanged.
 bool carries(const Family& family, std::string_view tensor);
-// Returns whether no computation uses the tensor: its layer has the number num_hidden_layers or more (a head that
-// predicts tokens further ahead), or Family::unused names it. Export and full tuning copy such a tensor.
+// Returns whether the tensor's layer has the number num_hidden_layers or more. Such a layer predicts tokens further
+// ahead.
+bool is_of_later_layer(const Family& family, const ModelConfig& config, std::string_view tensor);
+// Returns whether no computation uses the tensor: it is of a later layer, or Family::unused names it. Export and full
+// tuning copy such a tensor.
 bool is_unused(const Family& family, const ModelConfig& config, std::string_view tensor);
 
 const std::vector<Family>& families();

@@ -84,6 +84,9 @@ struct Param {
   // the stack was cut.
   std::string stack_name() const;
 
+  // Returns the dtype in which results and exports write the parameter. `usual` is the dtype of parameters without a
+  // dtype of their own.
+  DType written_dtype(DType usual) const { return dtype.value_or(usual); }
   // Returns the dims of one tensor in the checkpoint.
   Dims stored_dims() const;
   // Returns the number of the checkpoint's tensors that form the program parameter.

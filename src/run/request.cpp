@@ -106,6 +106,11 @@ DataSpec Request::data() const {
   return data_spec(*recipe_, *stage_, labels(), cutoff_len_of(*recipe_, *stage_, repository_->config(), config_file()));
 }
 
+DataSpec Request::data_without_labels() const {
+  return data_spec(*recipe_, *stage_, std::nullopt,
+                   cutoff_len_of(*recipe_, *stage_, repository_->config(), config_file()));
+}
+
 DeviceRequest Request::devices() const {
   return device_request(*recipe_);
 }

@@ -77,6 +77,8 @@ class Request {
   // number of the labels.
   const std::optional<LabelSet>& labels() const;
   DataSpec data() const;
+  // Returns the same as data(), but without labels, so that no rows are read.
+  DataSpec data_without_labels() const;
 
   DeviceRequest devices() const;
   AssumedDevices assumed_devices() const;

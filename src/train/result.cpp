@@ -7,10 +7,12 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <system_error>
 
 #include "base/arrays/box_copy.h"
 #include "base/files/json_file.h"
 #include "base/log.h"
+#include "checkpoint/chat_files.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/copy_files.h"
 #include "checkpoint/load.h"
@@ -64,7 +66,7 @@ NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
     for (const int64_t index : stored_numbers(run, param))
       out.emplace_back(
           run.lora ? adapter_key(param.stored_name(index)) : written_name(run, base, param.stored_name(index)),
-          Shape{param.dtype.value_or(result_dtype(run)), result_dims(run, param)});
+          Shape{param.written_dtype(result_dtype(run)), result_dims(run, param)});
   if (run.lora && saves_tied_head(run.model, *run.lora))
     for (const Param& param : run.trained)
       if (param.role == Role::kTokenEmbedding)
@@ -82,9 +84,12 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string layer_pattern(const std::string& prefix) {
+// Returns a regular expression that matches the beginning of the names of modules in these layers; an empty list means
+// all layers.
+std::string layer_pattern(const std::string& prefix, const std::vector<int64_t>& layers) {
   const size_t number = prefix.find("{}");
-  return escaped(prefix.substr(0, number)) + "\\d+" + escaped(prefix.substr(number + 2));
+  const std::string numbers = layers.empty() ? "\\d+" : fmt::format("(?:{})", fmt::join(layers, "|"));
+  return escaped(prefix.substr(0, number)) + numbers + escaped(prefix.substr(number + 2));
 }
 
 AdapterConfig adapter_config(const Run& run) {
@@ -113,18 +118,19 @@ AdapterConfig adapter_config(const Run& run) {
     config.rank_pattern = {{pattern, factor * run.lora->rank}};
     config.alpha_pattern = {{pattern, static_cast<double>(factor) * run.lora->alpha}};
   }
-  if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
   if (!run.model.family->carried.empty()) {  // the vision tower may have modules with the same names
+    // PEFT refuses layers_to_transform beside a pattern, so the pattern has the numbers of the layers.
     std::vector<std::string> modules, outside;
     for (const std::string& module : run.lora->modules)
       (run.model.path_of(module) == module ? outside : modules).push_back(escaped(module));
     if (!modules.empty())
-      outside.insert(outside.begin(),
-                     layer_pattern(run.model.family->layer_prefix) + fmt::format("({})", fmt::join(modules, "|")));
+      outside.insert(outside.begin(), layer_pattern(run.model.family->layer_prefix, run.lora->layers) +
+                                          fmt::format("({})", fmt::join(modules, "|")));
     config.target_pattern = fmt::format("{}", fmt::join(outside, "|"));
     return config;
   }
+  if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
   // In PEFT, a name in target_modules matches each module whose path ends with a dot and this name. The last part of
   // the name is enough, unless two modules of a layer end with the same part.
   for (const std::string& module : run.lora->modules) {
@@ -166,7 +172,7 @@ ReadableArray::ReadableArray(StateReader& state, const std::string& name)
 template <typename Write>
 void ResultWriter::for_each_layer(const Param& param, const ReadableArray& weights, Write write) const {
   const Dims dims = param.stored_dims();
-  const DType dtype = param.dtype.value_or(dtype_);
+  const DType dtype = param.written_dtype(dtype_);
   HostArray layer({weights.shape.dtype, dims}), converted({dtype, dims});
   Box box = Box::whole(weights.shape.dims);
   for (int d = 0; d < param.stack_dims(); ++d) box.size[d] = 1;
@@ -221,7 +227,7 @@ void ResultWriter::finish() {
       for (const int64_t index : stored_numbers(run_, param)) {
         const std::string name = param.stored_name(index);
         const StoredTensor stored = repository_.find(name);
-        write(name, stored.file->read(*stored.entry).to(param.dtype.value_or(dtype_)));
+        write(name, stored.file->read(*stored.entry).to(param.written_dtype(dtype_)));
         stored.file->release(*stored.entry);
       }
     }
@@ -236,6 +242,11 @@ void ResultWriter::finish() {
   }
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
+  // An adapter that is written into the folder of its base leaves the base's files as they are.
+  std::error_code missing;
+  if (model_ || !std::filesystem::equivalent(run_.output.folder, repository_.folder(), missing))
+    write_result_chat(result_chat(repository_, run_.data, !run_.model.classifies()), repository_, model_.has_value(),
+                      folder_);
   nlohmann::json base = repository_.config();
   // The result has no quantization_config, because its weights are floats even if the base's weights are quantised.
   bool was_quantised = base.erase("quantization_config") > 0;

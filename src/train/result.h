@@ -36,8 +36,8 @@ class ResultWriter {
   // adapter has twice the rank. Its product `B @ A` is the trained `B @ A` minus the initial `B @ A`. `start` has the
   // initial A or B.
   void add(const Param& param, const ReadableArray& weights, const ReadableArray& start);
-  // Completes the files and adds the tokenizer's files and, for a classifier, its labels. For a full model, also writes
-  // the base's weights that were not trained, and the config.
+  // Completes the files and adds the tokenizer's files, with the chat template of result_chat. For a classifier, also
+  // adds its labels. For a full model, also writes the base's weights that were not trained, and the config.
   void finish();
 
  private:

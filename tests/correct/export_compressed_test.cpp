@@ -14,6 +14,7 @@
 #include "checkpoint/safetensors.h"
 #include "config/recipe.h"
 #include "export/export.h"
+#include "model_copies.h"
 #include "reference_models.h"
 #include "temp_folder.h"
 
@@ -189,6 +190,23 @@ TEST_F(CompressedExports, ExpertsBecomeCodesAndRoutersDoNot) {
   EXPECT_THAT(
       ignored.get<std::vector<std::string>>(),
       testing::ElementsAre("lm_head", "model.layers.0.block_sparse_moe.gate", "model.layers.1.block_sparse_moe.gate"));
+}
+
+// The layers that predict tokens further ahead are left out, and config.json says so.
+TEST_F(CompressedExports, LaterLayersAreLeftOut) {
+  const std::vector<std::string> later = write_with_later_layers(folder_ / "base", "glm4_moe");
+  Recipe recipe;
+  recipe.plugin = "cpu";
+  recipe.model_name_or_path = (folder_ / "base").string();
+  recipe.export_dir = (folder_ / "coded").string();
+  recipe.export_quantization = "fp8_dynamic";
+  testing::internal::CaptureStderr();
+  run_export(Request(recipe, Command::kExport));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("leaves out the layers that predict tokens further"));
+  EXPECT_EQ(read_json_file(folder_ / "base/config.json")["num_nextn_predict_layers"], 1);
+  EXPECT_EQ(read_json_file(folder_ / "coded/config.json")["num_nextn_predict_layers"], 0);
+  const ModelRepository coded = ModelRepository::open(folder_ / "coded");
+  for (const std::string& name : later) EXPECT_FALSE(coded.contains(name)) << name;
 }
 
 }  // namespace

@@ -275,6 +275,48 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   EXPECT_EQ(file.header.values.at("tokenizer.chat_template.tool_use"), "{{ tools }}");
 }
 
+// The recipe's template is in the GGUF file, and the Modelfile has its texts.
+TEST(GgufExport, TheTemplateOfTheRecipe) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  fs::remove(model / "chat_template.jinja");
+  nlohmann::json config = read_json_file(model / "tokenizer_config.json");
+  config["eos_token"] = "<|endoftext|>";
+  write_json_file(model / "tokenizer_config.json", config);
+  write_file(model / "LICENSE", "Do as you like.\n");
+  run(gguf_recipe(model, folder / "bare", {"q8_0"}));
+  EXPECT_THAT(read_file(folder / "bare/Modelfile"),
+              AllOf(HasSubstr("# The model has no chat template; add a TEMPLATE.\n"),
+                    testing::Not(HasSubstr("in the GGUF file"))));
+  Recipe recipe = gguf_recipe(model, folder / "out", {"q8_0"});
+  recipe.template_name = "chatml";
+  run(recipe);
+  EXPECT_EQ(read_file(folder / "out/Modelfile"),
+            "# ollama create NAME -f Modelfile\n"
+            "FROM ./out-Q8_0.gguf\n"
+            "TEMPLATE \"\"\"{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}{{ if .Prompt }}"
+            "<|im_start|>user\n{{ .Prompt }}<|im_end|>\n{{ end }}<|im_start|>assistant\n{{ .Response }}<|im_end|>\n"
+            "\"\"\"\n"
+            "PARAMETER stop \"<|im_end|>\"\n"
+            "LICENSE \"\"\"Do as you like.\n\"\"\"\n");
+  const OpenedFile file(folder / "out/out-Q8_0.gguf");
+  EXPECT_EQ(file.header.values.at("tokenizer.ggml.eos_token_id"), 902);
+  EXPECT_THAT(file.header.values.at("tokenizer.chat_template").get<std::string>(), HasSubstr("<|im_start|>"));
+  EXPECT_EQ(list_tree(folder / "out"), (std::vector<std::string>{"Modelfile", "out-Q8_0.gguf"}));
+}
+
+// The third end token becomes eom, which is read back.
+TEST(GgufExport, EveryEndTokenIsReadBack) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  write_file(model / "generation_config.json", R"({"eos_token_id": [902, 900, 7], "do_sample": null, "top_k": 20})");
+  run(gguf_recipe(model, folder / "out", {"q8_0"}));
+  const fs::path read = unpacked(folder / "out/out-Q8_0.gguf");
+  EXPECT_EQ(read_json_file(read / "generation_config.json")["eos_token_id"], (nlohmann::json{7, 900, 902}));
+  const OpenedFile file(folder / "out/out-Q8_0.gguf");
+  EXPECT_EQ(file.header.values.at("general.sampling.top_k"), 20) << "do_sample is not false";
+}
+
 // The parts are named as llama-gguf-split names them. The export reads them back.
 TEST(GgufExport, ExportSizeGivesSeveralFiles) {
   const TempFolder folder;

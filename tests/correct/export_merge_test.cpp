@@ -458,5 +458,35 @@ TEST(ExportFiles, OlderConfigsKeepTheirSpelling) {
   EXPECT_FALSE(read_json(folder / "out/config.json").contains("dtype"));
 }
 
+// Rounded to bfloat16, a router's correction would choose other experts. Full tuning keeps it in float32, too.
+TEST(ExportFiles, TheCorrectionOfARouterStaysFloat32) {
+  const TempFolder folder;
+  Recipe recipe = export_recipe(kModels / "deepseek_v3", folder / "out");
+  recipe.export_dtype = "bfloat16";
+  run_export(Request(recipe, Command::kExport));
+  const auto before = tensors(kModels / "deepseek_v3"), after = tensors(folder / "out");
+  size_t corrections = 0;
+  for (const auto& [name, tensor] : after) {
+    const bool correction = name.ends_with(".e_score_correction_bias");
+    EXPECT_EQ(tensor.first, correction ? DType::kF32 : DType::kBF16) << name;
+    if (correction) {
+      EXPECT_EQ(tensor.second, before.at(name).second) << name;
+    }
+    corrections += correction;
+  }
+  EXPECT_GT(corrections, 0u);
+}
+
+// The adapter was trained with another chat template than that of the base.
+TEST(ExportFiles, TheChatTemplateOfTheAdapterIsKept) {
+  const TempFolder folder;
+  fs::copy(kModels / "llama/adapter_final", folder / "adapter");
+  write_text(folder / "adapter/chat_template.jinja", "{{ messages[0].content }}");
+  Recipe recipe = merge_recipe("llama", folder / "merged");
+  recipe.adapter_name_or_path = {(folder / "adapter").string()};
+  run_export(Request(recipe, Command::kExport));
+  EXPECT_EQ(read_text(folder / "merged/chat_template.jinja"), "{{ messages[0].content }}");
+}
+
 }  // namespace
 }  // namespace fettle

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "checkpoint/peft/adapter_files.h"
+#include "data/chat/chat.h"
+#include "data_fixtures.h"
 #include "families.h"
 #include "model_copies.h"
 #include "paths.h"
@@ -217,6 +219,43 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
     EXPECT_EQ(config.target_parameters.size(), source.target_parameters.size() + router) << adapter;
     EXPECT_EQ(config.rank_pattern, source.rank_pattern) << adapter;
     EXPECT_EQ(config.alpha_pattern, source.alpha_pattern) << adapter;
+  }
+}
+
+// PEFT refuses layers_to_transform if target_modules is a pattern, so the pattern has the numbers of the layers.
+TEST(AdapterResult, APatternHasTheNumbersOfTheLayers) {
+  Recipe recipe = reference_recipe("mistral3");
+  recipe.lora_target = {"q_proj"};
+  recipe.layers_to_transform = {"1"};
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
+  const TempFolder folder;
+  write_result(folder.path(), run, repository, load_state(cpu_devices(), run, repository, false));
+  const nlohmann::json config = nlohmann::json::parse(read_text(folder / "adapter_config.json"));
+  EXPECT_EQ(config["layers_to_transform"], nullptr);
+  EXPECT_THAT(config["target_modules"].get<std::string>(), testing::HasSubstr("layers\\.(?:1)\\.(self_attn\\.q_proj)"));
+}
+
+// With `template`, the result renders conversations as in training.
+TEST(ChatOfResult, IsTheTemplateOfTheRecipe) {
+  for (const char* type : {"lora", "full"}) {
+    SCOPED_TRACE(type);
+    const TempFolder folder;
+    Recipe recipe = reference_recipe("llama");
+    recipe.model_name_or_path = copy_model(folder / "base");
+    TestTokenizer{.special = {"<s>", "</s>", "<|eot_id|>"}}.save(folder / "base");
+    recipe.finetuning_type = type;
+    recipe.template_name = "llama3";
+    const ModelRepository repository = ModelRepository::open(folder / "base");
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    std::filesystem::create_directories(folder / "tuned");
+    write_result(folder / "tuned", run, repository, load_state(cpu_devices(), run, repository, false));
+    const Tokenizer tokenizer = Tokenizer::open(folder / "tuned");
+    EXPECT_EQ(tokenizer.eos_token(), "<|eot_id|>");
+    EXPECT_EQ(ChatTemplate("", tokenizer).prompt_text({{.role = "user", .content = "Hi"}}),
+              "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+              "<|start_header_id|>assistant<|end_header_id|>\n\n");
+    EXPECT_EQ(std::filesystem::exists(folder / "tuned/generation_config.json"), std::string(type) == "full");
   }
 }
 

@@ -52,5 +52,14 @@ TEST(JsonText, WhatIsRefusedCanBeDiscarded) {
   EXPECT_EQ(parse_json_or_discard<nlohmann::json>("[1]"), nlohmann::json::array({1}));
 }
 
+TEST(JsonText, ANullMemberCountsAsMissing) {
+  const nlohmann::json object{{"no", nullptr}, {"yes", true}, {"text", "a"}};
+  EXPECT_TRUE(json_value(object, "no", true));
+  EXPECT_FALSE(json_value(object, "missing", false));
+  EXPECT_TRUE(json_value(object, "yes", false));
+  EXPECT_EQ(json_value(object, "text", std::string("b")), "a");
+  EXPECT_THROW(json_value(object, "text", 1.0), UserError);
+}
+
 }  // namespace
 }  // namespace fettle

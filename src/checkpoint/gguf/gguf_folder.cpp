@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolderVersion = "3";  // raise this when a new Fettle writes the folder's files differently
+constexpr const char* kFolderVersion = "4";  // raise this when a new Fettle writes the folder's files differently
 
 constexpr const char* kTemplate = "chat_template.jinja";
 

@@ -239,7 +239,7 @@ Json tokenizer_config(const GgufFields& fields, const GgufTokens& tokens, bool p
 
 Json generation_config(const GgufFields& fields, const GgufTokens& tokens) {
   std::set<int64_t> ends;
-  for (const char* name : {"eos", "eot"})
+  for (const char* name : {"eos", "eot", "eom"})
     if (const auto id = special_id(fields, tokens, name)) ends.insert(*id);
   // In GPT-OSS's format, <|end|> ends only a part of a reply.
   const bool has_parts = tokens.id("<|return|>") && tokens.id("<|call|>");

@@ -235,19 +235,20 @@ void ChatTemplate::State::find_call_forms() {
       });
 }
 
-// Returns whether both templates render a plain conversation to the same text.
-bool ChatTemplate::State::agrees_with(const State& other) const {
-  const ordered_json talk = {{{"role", "system"}, {"content", "s"}}, {{"role", "user"}, {"content", "u"}}};
+bool ChatTemplate::State::agrees_with(const State& other, bool system, const TemplateInput& given) const {
+  ordered_json talk = ordered_json::array();
+  if (system) talk.push_back(ordered_json::object({{"role", "system"}, {"content", "s"}}));
+  talk.push_back(ordered_json::object({{"role", "user"}, {"content", "u"}}));
   ordered_json answered = talk;
   answered.push_back({{"role", "assistant"}, {"content", "a"}});
-  auto text = [](const State& state, const ordered_json& messages, bool for_reply) {
-    std::string out = state.rendered(messages, {}, for_reply).text;
+  auto text = [](const State& state, const ordered_json& messages, const TemplateInput& input, bool for_reply) {
+    std::string out = state.rendered(messages, input, for_reply).text;
     while (!out.empty() && is_space_byte(out.back())) out.pop_back();
     return out;
   };
   try {
-    return text(*this, talk, true) == text(other, talk, true) &&
-           text(*this, answered, false) == text(other, answered, false);
+    return text(*this, talk, {}, true) == text(other, talk, given, true) &&
+           text(*this, answered, {}, false) == text(other, answered, given, false);
   } catch (const UserError&) {
     return false;
   }

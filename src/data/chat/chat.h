@@ -102,8 +102,20 @@ class ChatTemplate {
   // Returns the Jinja text of the template that renders a conversation, with or without tools.
   const std::string& source(bool with_tools) const;
 
-  // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos.
+  // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos. With a built-in
+  // template, the first id is that of the token with which the template ends a turn.
   const std::vector<int32_t>& stop_ids() const;
+
+  // How the files of a model give a built-in template to other programs.
+  struct Written {
+    std::string jinja;       // the template; it reads only variables that Transformers sets
+    std::string with_tools;  // the model's own template, if it renders tools and has no other name yet; "": none
+  };
+  // Returns how a model that was trained with this template gives it to other programs. `default_system` is the
+  // recipe's default_system; it replaces the template's default system text unless it is "". Returns nullopt if this is
+  // the model's own template, or if the model's own template renders single-turn conversations to the same text. Also
+  // returns nullopt, with a warning, if the written text would not render conversations like this template.
+  std::optional<Written> written(const std::string& default_system) const;
 
   // Return and change the sum of the counts of all calls of render() without `counts`.
   Counts counts() const;

@@ -87,7 +87,11 @@ struct ChatTemplate::State {
   void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
   void find_stops(const std::string& source);
   void find_call_forms();
-  bool agrees_with(const State& other) const;
+  // Returns whether both templates render a plain conversation with a system message to the same text. In a
+  // conversation without one (`system` is false), `given` has further variables of `other`.
+  bool agrees_with(const State& other, bool system = true, const TemplateInput& given = {}) const;
+  // Returns the text of a built-in template that begins with the values of its variables. `given` replaces values.
+  std::string with_values(const TemplateInput& given) const;
   std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
   void add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids, const std::vector<Message>& messages,
                    size_t first, size_t next) const;

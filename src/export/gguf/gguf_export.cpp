@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector<const GgufFileType*>& types,
                                          const std::string& title, const BaseTensors& base, const AdapterMerge* merge,
-                                         const fs::path& model_folder, const fs::path& folder, int64_t most,
+                                         const fs::path& texts, const fs::path& folder, int64_t most,
                                          MergeCount& count) {
   int64_t needed = 0;
   for (const GgufFileType* type : types)
@@ -35,7 +35,7 @@ std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector
   }
   count = write_gguf_weights(plan, base, merge, outputs);
   for (GgufOutput& output : outputs) output.writer.finish();
-  write_file(folder / "Modelfile", modelfile(reports.front().file, model_folder, plan.metadata));
+  write_file(folder / "Modelfile", modelfile(reports.front().file, texts, plan.metadata));
   for (size_t i = 0; i < types.size(); ++i)
     reports[i].weights = check_gguf_weights(plan, base, merge, *types[i], folder / reports[i].file);
   return reports;

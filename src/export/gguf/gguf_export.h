@@ -21,13 +21,13 @@ struct GgufReport {
   std::optional<CodedLogits> logits;  // set if the check fits the device
 };
 
-// Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first type, to `folder`. A model of more than `most`
-// bytes is split into several files (0: no limit; see GgufParts). Then checks the weights of each file with
-// check_gguf_weights(). `count` receives the changes that the merge made. Throws the same errors as
+// Writes TITLE-TYPE.gguf for each type, and a Modelfile for the first type, to `folder`. `texts` is as in plan_gguf. A
+// model of more than `most` bytes is split into several files (0: no limit; see GgufParts). Then checks the weights of
+// each file with check_gguf_weights(). `count` receives the changes that the merge made. Throws the same errors as
 // check_gguf_weights() and GgufWriter.
 std::vector<GgufReport> write_gguf_files(const GgufPlan& plan, const std::vector<const GgufFileType*>& types,
                                          const std::string& title, const BaseTensors& base, const AdapterMerge* merge,
-                                         const std::filesystem::path& model_folder, const std::filesystem::path& folder,
+                                         const std::filesystem::path& texts, const std::filesystem::path& folder,
                                          int64_t most, MergeCount& count);
 
 // Compares the logits of each file with the logits of base and adapters (LogitReference::check_coded), and sets

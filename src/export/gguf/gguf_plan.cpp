@@ -9,6 +9,8 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
+#include "base/json_text.h"
 #include "checkpoint/gguf/families.h"
 #include "checkpoint/gguf/mxfp4_codes.h"
 #include "checkpoint/gguf/places.h"
@@ -111,7 +113,7 @@ std::string size_label(const std::vector<PlannedTensor>& tensors, const std::vec
 }
 
 void set_sampling(const nlohmann::json& generation, GgufMetadata& metadata) {
-  if (!generation.is_object() || generation.value("do_sample", true) == false) return;
+  if (!generation.is_object() || !json_value(generation, "do_sample", true)) return;
   for (const auto& [field, key] : {std::pair{"top_p", "top_p"},
                                    {"min_p", "min_p"},
                                    {"temperature", "temp"},
@@ -152,13 +154,14 @@ std::vector<GgufTensor> GgufPlan::tensors_of(const GgufFileType& type) const {
 }
 
 GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTensors& tensors, const GgufNames& names,
-                   const std::filesystem::path& scratch) {
+                   const std::filesystem::path& texts, const std::filesystem::path& scratch) {
   const nlohmann::json& json = text_level(base.config());
   const ModelConfig& config = model.config;
-  const GgufFamily& family = gguf_family_for(json.value("model_type", config.model_type), config, names.model);
+  const GgufFamily& family = gguf_family_for(json_value(json, "model_type", config.model_type), config, names.model);
   GgufPlan plan{GgufMetadata(std::string(family.architecture)), {}, {}, {}};
   GgufMetadata& metadata = plan.metadata;
-  const nlohmann::json generation = base.generation_config().value_or(nlohmann::json());
+  const std::filesystem::path settings = texts / "generation_config.json";
+  const nlohmann::json generation = std::filesystem::exists(settings) ? read_json_file(settings) : nlohmann::json();
   metadata.set("general.type", std::string("model"));
   set_sampling(generation, metadata);
   metadata.set("general.name", names.title);
@@ -184,7 +187,7 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
     tensor.unit_rows = config.normalised_head && head != model.params.end() && param == head->hf_name;
   }
   metadata.set("general.size_label", size_label(plan.tensors, plan.tables));
-  set_card_metadata(base.folder(), metadata);
+  set_card_metadata(texts, metadata);
 
   plan.sizes = {.layers = config.num_hidden_layers, .experts = config.num_experts, .tied = config.tie_word_embeddings};
   plan.sizes.value_layers = layers_with(plan.tensors, {"attn_v.weight", "attn_qkv.weight"});
@@ -196,9 +199,9 @@ GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTe
                        family.architecture == "qwen2");
   std::vector<GgufTensor> written;
   for (const PlannedTensor& tensor : plan.tensors) written.push_back(as_f32(tensor.name, tensor.dims));
-  set_tokenizer_metadata(base.folder(), config.vocab_size, json, generation, metadata);
+  set_tokenizer_metadata(texts, config.vocab_size, json, generation, metadata);
   check_expressible(family, metadata, plan.tables, std::move(written), config, names.model);
-  check_tokenizer(base.folder(), metadata, scratch);
+  check_tokenizer(texts, metadata, scratch);
   return plan;
 }
 

@@ -62,10 +62,11 @@ struct GgufNames {
   std::string base;   // general.base_model.0.name; "": none
 };
 
-// Makes the plan. `tensors` has the parameters' tensors (TensorNames::kOfParams) and must outlive the plan. The check
-// of the tokenizer writes files to the folder `scratch`. Throws UserError when Fettle does not write the family, when
+// Makes the plan. `tensors` has the parameters' tensors (TensorNames::kOfParams) and must outlive the plan. `texts` is
+// the folder with the tokenizer, the chat template, generation_config.json and the licence. The check of the tokenizer
+// writes files to the folder `scratch`. Throws UserError when Fettle does not write the family, when
 // GGUF cannot express the tokenizer or a setting of the model, and for a classifier.
 GgufPlan plan_gguf(const ModelRepository& base, const Model& model, const BaseTensors& tensors, const GgufNames& names,
-                   const std::filesystem::path& scratch);
+                   const std::filesystem::path& texts, const std::filesystem::path& scratch);
 
 }  // namespace fettle

@@ -11,6 +11,7 @@
 #include "data/chat/chat.h"
 #include "export/gguf/model_card.h"
 #include "jinja/template.h"
+#include "tokenizer/tokenizer_config.h"
 
 namespace fettle {
 namespace {
@@ -171,7 +172,9 @@ std::string modelfile(const std::string& gguf, const std::filesystem::path& fold
   } catch (const UserError&) {
     // There is no TEMPLATE for a chat template that Fettle cannot render.
   }
-  if (lines.empty())
+  if (TokenizerConfig::read(folder).chat_templates.count("default") == 0)
+    out += "# The model has no chat template; add a TEMPLATE.\n";
+  else if (lines.empty())
     out +=
         "# The chat template is in the GGUF file (tokenizer.chat_template). Fettle cannot write it as an Ollama\n"
         "# template. If Ollama recognises it, Ollama uses a similar template of its own;\n"

@@ -13,7 +13,8 @@ namespace fettle {
 // writes fixed texts before and after the messages of each role, the Modelfile has these texts as TEMPLATE. To verify
 // the TEMPLATE, test conversations are rendered with both templates, and the results must be equal. The TEMPLATE writes
 // no tools; if the chat template does, a comment in the Modelfile and a line on stderr say so. For any other chat
-// template, a comment in the Modelfile says that Ollama has to recognise the chat template in the GGUF file.
+// template, a comment in the Modelfile says that Ollama has to recognise the chat template in the GGUF file. If there
+// is no chat template, a comment says so.
 std::string modelfile(const std::string& gguf, const std::filesystem::path& folder, const GgufMetadata& metadata);
 
 }  // namespace fettle

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "checkpoint/gguf/families.h"
 #include "models/blocks/rope.h"
 
@@ -132,7 +133,7 @@ std::vector<GgufTable> set_config_metadata(const GgufFamily& family, const Model
   metadata.set_integer(".block_count", config.num_hidden_layers);
   metadata.set_integer(".context_length", config.max_position_embeddings);
   metadata.set_integer(".embedding_length", config.hidden_size);
-  metadata.set_integer(".feed_forward_length", json.value("intermediate_size", config.intermediate_size));
+  metadata.set_integer(".feed_forward_length", json_value(json, "intermediate_size", config.intermediate_size));
   metadata.set_integer(".attention.head_count", config.num_attention_heads);
   metadata.set_integer(".attention.head_count_kv", config.num_key_value_heads);
   metadata.set_integer(".attention.key_length", config.head_dim);
@@ -233,14 +234,14 @@ void phi3_metadata(const ModelConfig& config, const Json& json, GgufMetadata& me
   const int64_t scaled = config.rope.original_max_position_embeddings;
   metadata.set_integer(
       ".rope.scaling.original_context_length",
-      scaled > 0 ? scaled : json.value("original_max_position_embeddings", config.max_position_embeddings));
+      scaled > 0 ? scaled : json_value(json, "original_max_position_embeddings", config.max_position_embeddings));
   if (config.rope.rope_type == "longrope")
     metadata.set_number(".rope.scaling.attn_factor", config.rope.attention_factor);
   metadata.set_integer(".attention.sliding_window", config.uniform_window().value_or(0));
 }
 
 void gpt_neox_metadata(const ModelConfig&, const Json& json, GgufMetadata& metadata) {
-  metadata.set(".use_parallel_residual", json.value("use_parallel_residual", true));
+  metadata.set(".use_parallel_residual", json_value(json, "use_parallel_residual", true));
 }
 
 void olmo3_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
@@ -252,7 +253,7 @@ void granite_metadata(const ModelConfig&, const Json& json, GgufMetadata& metada
                                    {"embedding_multiplier", ".embedding_scale"},
                                    {"residual_multiplier", ".residual_scale"},
                                    {"logits_scaling", ".logit_scale"}})
-    metadata.set_number(key, json.value(field, 1.0));
+    metadata.set_number(key, json_value(json, field, 1.0));
 }
 
 void lfm2_metadata(const ModelConfig& config, const Json&, GgufMetadata& metadata) {
@@ -331,7 +332,7 @@ void llama4_metadata(const ModelConfig& config, const Json& json, GgufMetadata& 
     throw UserError("export_gguf: GGUF files of Llama 4 without experts are not available; export it as safetensors");
   metadata.set_integer(".feed_forward_length", config.intermediate_size);
   metadata.set_integer(".expert_feed_forward_length", config.expert_size);
-  metadata.set_integer(".interleave_moe_layer_step", json.value("interleave_moe_layer_step", int64_t{1}));
+  metadata.set_integer(".interleave_moe_layer_step", json_value(json, "interleave_moe_layer_step", int64_t{1}));
 }
 
 void granite4_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
@@ -345,11 +346,11 @@ void granite4_metadata(const ModelConfig& config, const Json& json, GgufMetadata
   set_mamba2(config, metadata);
   if (config.mamba2) return;
   // These keys tell a Granite 4 without Mamba2 from a Granite 3.
-  metadata.set_integer(".ssm.conv_kernel", json.value("mamba_d_conv", int64_t{4}));
-  metadata.set_integer(".ssm.state_size", json.value("mamba_d_state", int64_t{256}));
-  metadata.set_integer(".ssm.group_count", json.value("mamba_n_groups", int64_t{1}));
-  metadata.set_integer(".ssm.time_step_rank", json.value("mamba_n_heads", int64_t{128}));
-  metadata.set_integer(".ssm.inner_size", json.value("mamba_expand", int64_t{2}) * config.hidden_size);
+  metadata.set_integer(".ssm.conv_kernel", json_value(json, "mamba_d_conv", int64_t{4}));
+  metadata.set_integer(".ssm.state_size", json_value(json, "mamba_d_state", int64_t{256}));
+  metadata.set_integer(".ssm.group_count", json_value(json, "mamba_n_groups", int64_t{1}));
+  metadata.set_integer(".ssm.time_step_rank", json_value(json, "mamba_n_heads", int64_t{128}));
+  metadata.set_integer(".ssm.inner_size", json_value(json, "mamba_expand", int64_t{2}) * config.hidden_size);
 }
 
 void baichuan_metadata(const ModelConfig&, const Json&, GgufMetadata& metadata) {
@@ -362,7 +363,7 @@ void gpt_oss_metadata(const ModelConfig& config, const Json&, GgufMetadata& meta
 }
 
 void cohere2_metadata(const ModelConfig& config, const Json& json, GgufMetadata& metadata) {
-  metadata.set_number(".logit_scale", json.value("logit_scale", 0.0625));
+  metadata.set_number(".logit_scale", json_value(json, "logit_scale", 0.0625));
   metadata.set(".rope.scaling.type", std::string("none"));
   set_window(config, 4, metadata);
 }

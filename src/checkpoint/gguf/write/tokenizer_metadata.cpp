@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/files/json_file.h"
 #include "base/files/mapped_file.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
@@ -82,13 +83,13 @@ void add_added_tokens(const Json& tokenizer, const TokenizerConfig& config, cons
   const auto beyond = [&](int64_t id) { return id >= static_cast<int64_t>(tokens.text.size()); };
   if (tokenizer.is_object() && tokenizer.contains("added_tokens"))
     for (const Json& token : tokenizer["added_tokens"]) {
-      const auto id = token.value("id", int64_t{-1});
-      const std::string content = token.value("content", "");
+      const auto id = json_value(token, "id", int64_t{-1});
+      const auto content = json_value(token, "content", std::string());
       if (beyond(id))
         warn("{}: the token '{}' has the id {}, but the model has only {} tokens; the GGUF file is without this token",
              (folder / "tokenizer.json").string(), content, id, tokens.text.size());
       else
-        add_token(tokens, id, content, token.value("special", false), folder / "tokenizer.json");
+        add_token(tokens, id, content, json_value(token, "special", false), folder / "tokenizer.json");
       done.insert(id);
     }
   for (const AddedToken& token : config.added_tokens) {
@@ -209,7 +210,9 @@ void set_special_ids(const fs::path& folder, const TokenizerConfig& config, cons
   const auto text_of = [&](const char* field, const std::string& known) -> std::string {
     if (!known.empty() || !named.contains(field)) return known;
     const Json& value = named[field];
-    return value.is_string() ? value.get<std::string>() : value.is_object() ? value.value("content", "") : "";
+    return value.is_string()   ? value.get<std::string>()
+           : value.is_object() ? json_value(value, "content", std::string())
+                               : "";
   };
   const auto valid = [&](int64_t id) { return id >= 0 && id < static_cast<int64_t>(tokens.text.size()); };
   struct Special {
@@ -316,8 +319,8 @@ void set_tokenizer_metadata(const fs::path& folder, int64_t vocab_size, const Js
   fs::path file;
   const Json tokenizer = tokenizer_json_of(folder, config, file);
   const bool has_json = tokenizer.is_object() && tokenizer.contains("model") && tokenizer["model"].is_object();
-  const std::string kind = has_json ? tokenizer["model"].value("type", "BPE") : "";
-  const bool falls_back = has_json && tokenizer["model"].value("byte_fallback", false);
+  const std::string kind = has_json ? json_value(tokenizer["model"], "type", std::string("BPE")) : "";
+  const bool falls_back = has_json && json_value(tokenizer["model"], "byte_fallback", false);
   TokenLists tokens(vocab_size);
   bool pieces = false;
   const bool gemma4 = metadata.architecture() == "gemma4" && kind == "BPE" && falls_back;

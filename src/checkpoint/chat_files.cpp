@@ -1,0 +1,166 @@
+#include "checkpoint/chat_files.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <ranges>
+
+#include "base/error.h"
+#include "base/files/file_error.h"
+#include "base/files/json_file.h"
+#include "base/files/output_file.h"
+#include "base/log.h"
+#include "checkpoint/model_files.h"
+#include "data/chat/chat.h"
+#include "data/row_readers.h"
+#include "models/config.h"
+#include "tokenizer/tokenizer_config.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Returns the ids in eos_token_id: one id or a list.
+std::vector<int64_t> end_ids(const Json& config) {
+  std::vector<int64_t> ids;
+  if (!config.is_object() || !config.contains("eos_token_id")) return ids;
+  const Json& value = config["eos_token_id"];
+  for (const Json& id : value.is_array() ? value : Json::array({value}))
+    if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+  return ids;
+}
+
+// Returns the ids at which programs end a text of the model, besides eos_token: those of generation_config.json, or
+// else those of config.json.
+std::vector<int64_t> known_ends(const ModelRepository& model) {
+  if (model.generation_config()) return end_ids(*model.generation_config());
+  std::vector<int64_t> ids = end_ids(model.config());
+  return ids.empty() ? end_ids(text_level(model.config())) : ids;
+}
+
+// Sets the eos_token of the result, unless programs stop at the token already.
+void set_end(ResultChat& chat, const ModelRepository& base, const Tokenizer& tokenizer, int64_t id) {
+  const std::vector<int64_t> ends = known_ends(base);
+  if (id == tokenizer.eos_id() || std::ranges::find(ends, id) != ends.end()) return;
+  chat.end = tokenizer.token(static_cast<int32_t>(id));
+  chat.end_id = id;
+}
+
+ResultChat chat_of_recipe(const ModelRepository& base, const DataSpec& data, bool generates) {
+  const Tokenizer tokenizer = Tokenizer::open(base.folder());
+  const ChatTemplate with(data.template_name, tokenizer, data.started, data.thinking);
+  ResultChat chat;
+  if (const auto written = with.written(data.default_system)) {
+    chat.templates = TokenizerConfig::read(base.folder()).chat_templates;
+    chat.templates["default"] = written->jinja;
+    if (!written->with_tools.empty()) chat.templates["tool_use"] = written->with_tools;
+  }
+  if (generates) set_end(chat, base, tokenizer, with.stop_ids().front());
+  return chat;
+}
+
+ResultChat chat_of_adapter(const ModelRepository& base, const std::string& adapter, bool generates) {
+  ResultChat chat;
+  const TokenizerConfig own = TokenizerConfig::read(adapter);
+  if (own.chat_templates.empty()) return chat;
+  const TokenizerConfig of_base = TokenizerConfig::read(base.folder());
+  std::map<std::string, std::string> templates = own.chat_templates;
+  templates.insert(of_base.chat_templates.begin(), of_base.chat_templates.end());
+  if (templates != of_base.chat_templates) chat.templates = std::move(templates);
+  if (!generates || own.eos_token.empty() || own.eos_token == of_base.eos_token) return chat;
+  const Tokenizer tokenizer = Tokenizer::open(base.folder());
+  if (const auto id = tokenizer.token_id(own.eos_token)) set_end(chat, base, tokenizer, *id);
+  return chat;
+}
+
+// Applies `change` to a JSON file of the folder, if the file exists or `create` is true.
+template <typename Change>
+void change_json(const fs::path& file, bool create, const Change& change) {
+  const bool exists = fs::exists(file);
+  if (!exists && !create) return;
+  Json json = exists ? read_json_file(file) : Json::object();
+  if (!json.is_object()) return;
+  if (change(json)) write_json_file(file, json);
+}
+
+// Returns whether a file can have this name.
+bool can_name_file(const std::string& name) {
+  return !name.empty() && name.size() < 100 && std::ranges::all_of(name, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+  });
+}
+
+void put_templates(const std::map<std::string, std::string>& templates, const fs::path& folder) {
+  const auto usual = templates.find("default");
+  // Programs that do not know chat_template.jinja read the text in the other files.
+  for (const char* name : {"tokenizer_config.json", "chat_template.json"})
+    change_json(folder / name, false, [&](Json& json) {
+      if (!json.contains("chat_template")) return false;
+      if (usual != templates.end() && json["chat_template"].is_string())
+        json["chat_template"] = usual->second;
+      else
+        json.erase("chat_template");
+      return true;
+    });
+  for (const auto& [name, text] : templates) {
+    if (name == "default") {
+      write_file(folder / "chat_template.jinja", text);
+    } else if (can_name_file(name)) {
+      std::error_code code;
+      fs::create_directories(folder / kChatTemplates, code);
+      if (code) throw_file_error("create", folder / kChatTemplates, code.value());
+      write_file(folder / kChatTemplates / (name + ".jinja"), text);
+    }
+  }
+}
+
+void put_end(const ResultChat& chat, const ModelRepository& base, bool whole, const fs::path& folder) {
+  change_json(folder / "tokenizer_config.json", true, [&](Json& json) {
+    json["eos_token"] = chat.end;
+    return true;
+  });
+  change_json(folder / "special_tokens_map.json", false, [&](Json& json) {
+    if (!json.contains("eos_token")) return false;
+    json["eos_token"] = chat.end;
+    return true;
+  });
+  if (!whole) return;
+  Json generation = base.generation_config().value_or(Json::object());
+  if (!base.generation_config())
+    for (const char* key : {"bos_token_id", "pad_token_id"})  // programs take these from config.json until now
+      if (const Json& config = text_level(base.config()); config.contains(key) && !config[key].is_null())
+        generation[key] = config[key];
+  std::vector<int64_t> ends{chat.end_id};
+  std::ranges::copy(known_ends(base), std::back_inserter(ends));
+  generation["eos_token_id"] = ends;
+  write_json_file(folder / "generation_config.json", generation);
+}
+
+}  // namespace
+
+ResultChat result_chat(const ModelRepository& base, const DataSpec& data, bool generates,
+                       const std::vector<std::string>& adapters) {
+  if (!row_reader(data.rows).conversations) return {};
+  try {
+    if (!data.template_name.empty()) return chat_of_recipe(base, data, generates);
+    for (const std::string& adapter : adapters | std::views::reverse) {
+      ResultChat chat = chat_of_adapter(base, adapter, generates);
+      if (!chat.changes()) continue;
+      info("the result has the chat template and the eos_token of {}", adapter);
+      return chat;
+    }
+  } catch (const UserError& error) {
+    warn("the result keeps the base's chat template: {}", error.what());
+  }
+  return {};
+}
+
+void write_result_chat(const ResultChat& chat, const ModelRepository& base, bool whole, const fs::path& folder) {
+  if (!chat.templates.empty()) put_templates(chat.templates, folder);
+  if (!chat.end.empty()) put_end(chat, base, whole, folder);
+}
+
+}  // namespace fettle
