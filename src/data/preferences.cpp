@@ -196,21 +196,23 @@ ordered_json with_both_replies(const ordered_json& row) {
   return out;
 }
 
+bool says_bad(const ordered_json& value) {
+  return value == false || value == 0 || value == "false" || value == "False" || value == "0";
+}
+
 bool is_good(const ordered_json& value, const std::string& column) {
   if (value.is_boolean()) return value.get<bool>();
   if (value == 1 || value == "true" || value == "True" || value == "1") return true;
-  if (value == 0 || value == "false" || value == "False" || value == "0") return false;
+  if (says_bad(value)) return false;
   throw BadRow(fmt::format("'{}' must be true or false, but it is {}", column, value.dump().substr(0, 40)));
 }
 
-// Returns whether the row says that its reply is bad. The column `label` may also be the label of a class, so a 0 there
-// says nothing about the reply.
+// Returns whether the row says that its reply is bad. The column `label` may also be the label of a class, so a number
+// or a text there says nothing about the reply.
 bool is_marked_bad(const ordered_json& row, const DataSource& source) {
   const std::string column = rating_column(row, source);
   const ordered_json* value = find_column(row, column);
-  if (!value || (value->is_string() && is_blank(value->get<std::string>()))) return false;
-  if (column == source.column("kto_tag", "kto_tag")) return !is_good(*value, column);
-  return *value == false || *value == "false" || *value == "False";
+  return value && (column == source.column("kto_tag", "kto_tag") ? says_bad(*value) : *value == false);
 }
 
 }  // namespace

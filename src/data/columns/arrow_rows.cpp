@@ -45,6 +45,7 @@ struct Place {
   const std::string& file;
   const std::string& column;
   Row& row;
+  int64_t structs = 0;  // structs around the value
 };
 
 ordered_json to_json(const arrow::Array& array, int64_t i, const Place& place);
@@ -59,12 +60,15 @@ ordered_json list_to_json(const List& list, int64_t i, const Place& place) {
 
 ordered_json struct_to_json(const arrow::StructArray& fields, int64_t i, const Place& place) {
   ordered_json out = ordered_json::object();
+  const Place inside{place.file, place.column, place.row, place.structs + 1};
   for (int f = 0; f < fields.num_fields(); ++f) {
-    ordered_json value = to_json(*fields.field(f), i, place);
+    ordered_json value = to_json(*fields.field(f), i, inside);
     // The struct type has the fields of all rows. A field that this row lacks is null.
     if (!value.is_null()) out[fields.struct_type()->field(f)->name()] = std::move(value);
   }
-  // The text of a message stays null, so that a message without a text is treated as in JSON files.
+  if (place.structs > 0) return out;
+  // The text of a message stays null, so that a message without a text is treated as in JSON files. Structs inside a
+  // message, such as a call's arguments, are no messages.
   const auto has_text = [&](const char* name) { return out.contains(name) && out[name].is_string(); };
   for (const auto& [role, text] : {std::pair{"role", "content"}, {"from", "value"}})
     if (has_text(role) && !out.contains(text) && fields.struct_type()->GetFieldIndex(text) >= 0) out[text] = nullptr;

@@ -148,11 +148,16 @@ class Reader {
   void name_columns(std::vector<std::string>& head, int64_t line) const {
     if (std::ranges::all_of(head, [](const std::string& column) { return is_blank(column); }))
       throw UserError("{}:{}: the head line has no names; write the names of the columns into it", name_, line);
+    std::string made;
     for (size_t i = 0; i < head.size(); ++i) {
       if (!is_blank(head[i])) continue;
-      head[i] = fmt::format("Unnamed: {}", i);
-      info("data: column {} of {} has no name and is called '{}'", i + 1, name_, head[i]);
+      const std::string name = fmt::format("Unnamed: {}", i);
+      std::string free = name;
+      for (int64_t taken = 1; std::ranges::count(head, free) > 0; ++taken) free = fmt::format("{}.{}", name, taken);
+      head[i] = free;
+      made += (made.empty() ? "'" : ", '") + free + "'";
     }
+    if (!made.empty()) info("data: columns of {} without a name are called {}", name_, made);
     for (const std::string& column : head)
       if (std::ranges::count(head, column) > 1)
         throw UserError(
@@ -403,14 +408,20 @@ std::vector<std::filesystem::path> files_matching_deep(const std::filesystem::pa
   for (const auto& part : pattern) (rest.empty() && !is_pattern(part) ? folder : rest) /= part;
   std::vector<std::filesystem::path> found;
   const std::filesystem::path root = folder.empty() ? std::filesystem::path(".") : folder;
-  constexpr auto kSkip = std::filesystem::directory_options::skip_permission_denied;
+  constexpr auto kFollow = std::filesystem::directory_options::skip_permission_denied |
+                           std::filesystem::directory_options::follow_directory_symlink;
+  constexpr int kDeepest = 64;
   std::error_code error;
-  for (std::filesystem::recursive_directory_iterator at(root, kSkip, error), end; !error && at != end;
+  for (std::filesystem::recursive_directory_iterator at(root, kFollow, error), end; !error && at != end;
        at.increment(error)) {
+    if (at.depth() > kDeepest)
+      throw UserError("{}: a link leads to a folder above itself; remove it", at->path().string());
     const std::filesystem::path below = at->path().lexically_relative(root);
     std::error_code gone;
     if (!is_hidden(below) && at->is_regular_file(gone) && matches_path(rest, below)) found.push_back(folder / below);
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw UserError("the folder {} cannot be read: {}", root.string(), error.message());
   return found;
 }
 
