@@ -41,11 +41,12 @@ std::vector<int64_t> known_ends(const ModelRepository& model) {
   return ids.empty() ? end_ids(text_level(model.config())) : ids;
 }
 
-// Sets the eos_token of the result, unless programs stop at the token already.
+// Sets the end token of the result, unless the base's files have it as one. If only eos_token has it, programs that
+// read generation_config.json do not stop there.
 void set_end(ResultChat& chat, const ModelRepository& base, const Tokenizer& tokenizer, int64_t id) {
   const std::vector<int64_t> ends = known_ends(base);
-  if (id == tokenizer.eos_id() || std::ranges::find(ends, id) != ends.end()) return;
-  chat.end = tokenizer.token(static_cast<int32_t>(id));
+  if (std::ranges::find(ends, id) != ends.end()) return;
+  if (id != tokenizer.eos_id()) chat.end = tokenizer.token(static_cast<int32_t>(id));
   chat.end_id = id;
 }
 
@@ -58,11 +59,12 @@ ResultChat chat_of_recipe(const ModelRepository& base, const DataSpec& data, boo
     chat.templates["default"] = written->jinja;
     if (!written->with_tools.empty()) chat.templates["tool_use"] = written->with_tools;
   }
-  if (generates) set_end(chat, base, tokenizer, with.stop_ids().front());
+  if (const auto end = with.reply_end(); end && generates) set_end(chat, base, tokenizer, *end);
   return chat;
 }
 
-ResultChat chat_of_adapter(const ModelRepository& base, const std::string& adapter, bool generates) {
+ResultChat chat_of_adapter(const ModelRepository& base, const std::string& adapter, bool generates,
+                           const Tokenizer* tokenizer) {
   ResultChat chat;
   const TokenizerConfig own = TokenizerConfig::read(adapter);
   if (own.chat_templates.empty()) return chat;
@@ -70,9 +72,12 @@ ResultChat chat_of_adapter(const ModelRepository& base, const std::string& adapt
   std::map<std::string, std::string> templates = own.chat_templates;
   templates.insert(of_base.chat_templates.begin(), of_base.chat_templates.end());
   if (templates != of_base.chat_templates) chat.templates = std::move(templates);
-  if (!generates || own.eos_token.empty() || own.eos_token == of_base.eos_token) return chat;
-  const Tokenizer tokenizer = Tokenizer::open(base.folder());
-  if (const auto id = tokenizer.token_id(own.eos_token)) set_end(chat, base, tokenizer, *id);
+  if (!generates || own.eos_token.empty()) return chat;
+  if (tokenizer == nullptr) {
+    const Tokenizer opened = Tokenizer::open(base.folder());
+    return chat_of_adapter(base, adapter, generates, &opened);
+  }
+  if (const auto id = tokenizer->token_id(own.eos_token)) set_end(chat, base, *tokenizer, *id);
   return chat;
 }
 
@@ -117,17 +122,19 @@ void put_templates(const std::map<std::string, std::string>& templates, const fs
   }
 }
 
-void put_end(const ResultChat& chat, const ModelRepository& base, bool whole, const fs::path& folder) {
+void put_eos_token(const std::string& token, const fs::path& folder) {
   change_json(folder / "tokenizer_config.json", true, [&](Json& json) {
-    json["eos_token"] = chat.end;
+    json["eos_token"] = token;
     return true;
   });
   change_json(folder / "special_tokens_map.json", false, [&](Json& json) {
     if (!json.contains("eos_token")) return false;
-    json["eos_token"] = chat.end;
+    json["eos_token"] = token;
     return true;
   });
-  if (!whole) return;
+}
+
+void put_end_id(const ResultChat& chat, const ModelRepository& base, const fs::path& folder) {
   Json generation = base.generation_config().value_or(Json::object());
   if (!base.generation_config())
     for (const char* key : {"bos_token_id", "pad_token_id"})  // programs take these from config.json until now
@@ -141,17 +148,25 @@ void put_end(const ResultChat& chat, const ModelRepository& base, bool whole, co
 
 }  // namespace
 
+ResultChat chat_of_adapters(const ModelRepository& base, const std::vector<std::string>& adapters, bool generates,
+                            const Tokenizer* tokenizer) {
+  for (const std::string& adapter : adapters | std::views::reverse) {
+    ResultChat chat = chat_of_adapter(base, adapter, generates, tokenizer);
+    if (!chat.changes()) continue;
+    info("the chat template and the eos_token are those of {}", adapter);
+    return chat;
+  }
+  return {};
+}
+
 ResultChat result_chat(const ModelRepository& base, const DataSpec& data, bool generates,
-                       const std::vector<std::string>& adapters) {
+                       const std::optional<std::vector<std::string>>& adapters) {
   if (!row_reader(data.rows).conversations) return {};
   try {
     if (!data.template_name.empty()) return chat_of_recipe(base, data, generates);
-    for (const std::string& adapter : adapters | std::views::reverse) {
-      ResultChat chat = chat_of_adapter(base, adapter, generates);
-      if (!chat.changes()) continue;
-      info("the result has the chat template and the eos_token of {}", adapter);
-      return chat;
-    }
+    if (adapters) return chat_of_adapters(base, *adapters, generates);
+    if (generates && !data.plain_text_rows && TokenizerConfig::read(base.folder()).chat_templates.contains("default"))
+      return chat_of_recipe(base, data, generates);
   } catch (const UserError& error) {
     warn("the result keeps the base's chat template: {}", error.what());
   }
@@ -160,7 +175,8 @@ ResultChat result_chat(const ModelRepository& base, const DataSpec& data, bool g
 
 void write_result_chat(const ResultChat& chat, const ModelRepository& base, bool whole, const fs::path& folder) {
   if (!chat.templates.empty()) put_templates(chat.templates, folder);
-  if (!chat.end.empty()) put_end(chat, base, whole, folder);
+  if (!chat.end.empty()) put_eos_token(chat.end, folder);
+  if (whole && chat.end_id >= 0) put_end_id(chat, base, folder);
 }
 
 }  // namespace fettle

@@ -55,6 +55,7 @@ BaseTensors::BaseTensors(const ModelRepository& repository, const Model& model,
     if (at == quantised.end() && parts.contains(entry.name)) continue;
     BaseTensor tensor{names == TensorNames::kOfParams ? name : entry.name, name, entry.shape, stored};
     if (param != of_params.end()) tensor.used_by = param->second.param;
+    tensor.of_later_layer = is_of_later_layer(*model.family, model.config, entry.name);
     if (at != quantised.end()) {
       tensor.quantised = at->second;
       tensor.shape.dims = at->second->stored_dims();

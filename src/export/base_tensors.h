@@ -18,6 +18,7 @@ struct BaseTensor {
   StoredTensor stored;
   const Param* quantised = nullptr;  // the parameter, when the weight is quantised; else null
   const Param* used_by = nullptr;    // the parameter that uses the tensor; null: none
+  bool of_later_layer = false;       // is_of_later_layer
 };
 
 // kStored: all tensors under their stored names. kOfParams: only the tensors of the model's parameters, under the

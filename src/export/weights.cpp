@@ -57,8 +57,9 @@ void write_tensor(const MergedTensor& tensor, const BaseTensor& from, DType dtyp
   file->release(*entry);
 }
 
+// Tensors of later layers keep their dtype, because no parameter says which of them must stay in float32.
 DType written_dtype(const BaseTensor& tensor, std::optional<DType> dtype) {
-  if (!dtype || !is_float(tensor.shape.dtype)) return tensor.shape.dtype;
+  if (!dtype || !is_float(tensor.shape.dtype) || tensor.of_later_layer) return tensor.shape.dtype;
   return tensor.used_by != nullptr ? tensor.used_by->written_dtype(*dtype) : *dtype;
 }
 

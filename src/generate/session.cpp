@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/seconds_since.h"
+#include "checkpoint/chat_files.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "data/chat/system_message.h"
 #include "step/open_model.h"
@@ -88,8 +89,15 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   const DataSpec data = request.data();
   built_in_template_ = !data.template_name.empty();
   if (system == SystemMessage::kDefault) default_system_ = data.default_system;
+  const bool talks = wanted == Template::kRequired || row_reader(request.stage().rows).conversations;
+  // Adapters side by side share one template.
+  if (talks && data.template_name.empty() && (adapters == Adapters::kTogether || request.adapters().size() == 1)) {
+    ResultChat chat = chat_of_adapters(request.repository(), request.adapters(), true, &tokenizer_);
+    if (!chat.templates.empty()) tokenizer_.set_chat_templates(std::move(chat.templates));
+    if (chat.end_id >= 0) stop_ids_.push_back(static_cast<int32_t>(chat.end_id));
+  }
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
-  if (wanted == Template::kRequired || (row_reader(request.stage().rows).conversations && offered))
+  if (wanted == Template::kRequired || (talks && offered))
     template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
   if (template_) reply_form_ = reply_form_of(template_->source(false), false);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };

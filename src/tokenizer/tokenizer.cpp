@@ -240,6 +240,10 @@ std::optional<std::string> Tokenizer::chat_template(std::string_view name) const
   return found == state_->config.chat_templates.end() ? std::nullopt : std::optional(found->second);
 }
 
+void Tokenizer::set_chat_templates(std::map<std::string, std::string> templates) {
+  state_->config.chat_templates = std::move(templates);
+}
+
 const std::vector<std::filesystem::path>& Tokenizer::files() const {
   return state_->files;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -67,6 +68,8 @@ class Tokenizer {
   // is chat_template.jinja, or else `chat_template` in tokenizer_config.json, or else that in chat_template.json. Other
   // templates come from additional_chat_templates/ or from a list in tokenizer_config.json.
   std::optional<std::string> chat_template(std::string_view name = "default") const;
+  // Replaces all chat templates: Jinja texts by name.
+  void set_chat_templates(std::map<std::string, std::string> templates);
 
   // Returns the files of the model folder that define the tokenizer. Callers copy them into the folder of an adapter or
   // a merged model.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/files/json_file.h"
 #include "checkpoint/chat_files.h"
@@ -36,8 +37,9 @@ class ChatFiles : public testing::Test {
   int64_t id(const std::string& token) { return *Tokenizer::open(base_).token_id(token); }
   Json json(const std::string& file) { return read_json_file(to_ / file); }
 
-  // Writes the result of a run with this template.
-  ResultChat write(const std::string& name, bool whole, const std::vector<std::string>& adapters = {}) {
+  // Writes the result of training with this template, or of an export with these adapters.
+  ResultChat write(const std::string& name, bool whole,
+                   const std::optional<std::vector<std::string>>& adapters = std::nullopt) {
     data_.template_name = name;
     const ModelRepository base = ModelRepository::open(base_, ModelRepository::Weights::kIgnored);
     const ResultChat chat = result_chat(base, data_, true, adapters);
@@ -94,8 +96,34 @@ TEST_F(ChatFiles, AModelThatStopsAtTheTokenKeepsItsEnd) {
   write_json_file(base_ / "generation_config.json", {{"eos_token_id", Json::array({5, id("<|im_end|>")})}});
   EXPECT_EQ(write("chatml", true).end, "");
   EXPECT_EQ(json("tokenizer_config.json")["eos_token"], "</s>");
+}
+
+// Transformers and vLLM read generation_config.json.
+TEST_F(ChatFiles, AnEosTokenThatTheBaseDoesNotStopAtBecomesAnEnd) {
+  write_json_file(base_ / "generation_config.json", {{"eos_token_id", 5}});
   EXPECT_EQ(write("vicuna", true).end, "") << "ends with eos_token";
   EXPECT_THAT(prompt(), testing::HasSubstr("USER: Hi ASSISTANT:"));
+  EXPECT_EQ(json("tokenizer_config.json")["eos_token"], "</s>");
+  EXPECT_EQ(json("generation_config.json")["eos_token_id"], Json::array({id("</s>"), 5}));
+  write("vicuna", false);
+  EXPECT_FALSE(fs::exists(to_ / "generation_config.json")) << "an adapter";
+}
+
+// Qwen's base models have a ChatML template, but stop only at <|endoftext|>.
+TEST_F(ChatFiles, TrainingWithTheBasesOwnTemplateSetsTheEnd) {
+  write_text(base_ / "chat_template.jinja", kChatml);
+  write_json_file(base_ / "generation_config.json", {{"eos_token_id", id("</s>")}});
+  EXPECT_TRUE(write("", true).templates.empty());
+  EXPECT_EQ(json("tokenizer_config.json")["eos_token"], "<|im_end|>");
+  EXPECT_EQ(json("generation_config.json")["eos_token_id"], Json::array({id("<|im_end|>"), id("</s>")}));
+  EXPECT_FALSE(write("", true, std::vector<std::string>()).changes()) << "an export of the base";
+  data_.plain_text_rows = true;
+  EXPECT_FALSE(write("", true).changes()) << "rows without a chat template end with eos_token";
+}
+
+TEST_F(ChatFiles, ATemplateWithoutAnEndTokenChangesNothing) {
+  write_text(base_ / "chat_template.jinja", "{% for message in messages %}{{ message.content }}|{% endfor %}");
+  EXPECT_FALSE(write("", true).changes());
 }
 
 TEST_F(ChatFiles, AModelsOwnTemplateThatRendersTheSameStays) {

@@ -117,7 +117,7 @@ TEST(ChatTemplate, BuiltInsWriteTheirFormats) {
     EXPECT_EQ(show(chat, tokenizer, kTalk).text, one.text);
     expect_prompts_begin_rows(chat, kTalk);
     ASSERT_FALSE(chat.stop_ids().empty());
-    EXPECT_EQ(chat.stop_ids()[0], *tokenizer.token_id(one.special.empty() ? "</s>" : one.special[0]));
+    EXPECT_EQ(chat.reply_end(), *tokenizer.token_id(one.special.empty() ? "</s>" : one.special[0]));
     EXPECT_EQ(chat.counts().without_end, 0);
   }
 }

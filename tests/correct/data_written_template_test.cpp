@@ -46,6 +46,7 @@ TEST(WrittenTemplate, EveryNameRendersAlike) {
       const auto written = built_in.written("");
       ASSERT_TRUE(written);
       EXPECT_EQ(written->with_tools, "");
+      EXPECT_THAT(written->jinja, testing::Not(HasSubstr("generation %}"))) << "other programs refuse these marks";
       const Tokenizer own_tokenizer = with_own(files_for(name), written->jinja);
       const ChatTemplate own("", own_tokenizer);
       for (const std::vector<Message>& talk : talks()) {
@@ -94,6 +95,12 @@ TEST(WrittenTemplate, ATemplateThatRendersTheSameStays) {
   EXPECT_FALSE(ChatTemplate("chatml", same).written(""));
   EXPECT_FALSE(ChatTemplate("", same).written(""));
   EXPECT_TRUE(ChatTemplate("chatml", same).written("Be brief.")) << "the own template has no default system text";
+}
+
+TEST(WrittenTemplate, AnotherEndOfThePromptIsAnotherTemplate) {
+  const Tokenizer other =
+      with_own(files_for("chatml"), kOwn.substr(0, kOwn.rfind("assistant\n")) + "assistant{% endif %}");
+  EXPECT_TRUE(ChatTemplate("chatml", other).written(""));
 }
 
 TEST(WrittenTemplate, AnotherTemplateStaysForTools) {

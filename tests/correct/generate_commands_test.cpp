@@ -173,6 +173,17 @@ TEST_F(Commands, PromptsGoThroughTheTemplateUnlessTheStageIsPt) {
   EXPECT_EQ(generate(), continued("hello") + "\n");
 }
 
+// An export of the adapter has the same template.
+TEST_F(Commands, PromptsGoThroughTheTemplateOfTheAdapter) {
+  std::filesystem::copy(kReferenceModels / "llama/adapter_final", folder() / "adapter_final");
+  write_text(folder() / "chat_template.jinja", "{{ messages[0].content }}");
+  write_text(folder() / "adapter_final/chat_template.jinja", kTemplate);
+  recipe.prompt = "hello";
+  EXPECT_EQ(generate(), continued("hello") + "\n");
+  recipe.adapter_name_or_path = {(folder() / "adapter_final").string()};
+  EXPECT_EQ(generate(), continued("u|hello|a|") + "\n");
+}
+
 TEST_F(Commands, DatasetConversationsEndBeforeTheLastAnswer) {
   write_text(folder() / "chat_template.jinja", kTemplate);
   write_text(temp / "rows.jsonl",

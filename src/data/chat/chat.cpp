@@ -189,12 +189,14 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
         "leave `template` empty for the model's own template",
         name, known.stops[0] == "eos" ? "eos_token" : known.stops[0]);
   variables["end_of_turn"] = stops[0];
+  reply_end = stop_ids.front();
   add_stop(tokenizer.eos_token());
 }
 
 // Finds the end-of-turn tokens of the model's own template, whose text is `source`.
 void ChatTemplate::State::find_stops(const std::string& source) {
   add_stop(tokenizer.eos_token());
+  std::vector<int32_t> after;  // the tokens after a reply
   // The special token that follows a reply ends the turn. If several special tokens follow, the last of them ends the
   // turn.
   try {
@@ -204,7 +206,8 @@ void ChatTemplate::State::find_stops(const std::string& source) {
     const size_t at = text.find(kContentMark);
     if (at != std::string::npos) {
       std::optional<int32_t> last;
-      for (int32_t id : tokenizer.encode(std::string_view(text).substr(at + kContentMark.size()), false)) {
+      after = tokenizer.encode(std::string_view(text).substr(at + kContentMark.size()), false);
+      for (int32_t id : after) {
         if (tokenizer.is_special(id))
           last = id;
         else if (last)
@@ -221,6 +224,9 @@ void ChatTemplate::State::find_stops(const std::string& source) {
   // GLM's replies end with the token that begins the next turn.
   if (source.find("[gMASK]") != std::string::npos)
     for (const char* next : {"<|user|>", "<|observation|>"}) add_stop(next);
+  // A trained reply ends with the first of these tokens (trimmed_end).
+  const auto end = std::ranges::find_first_of(after, stop_ids);
+  if (end != after.end()) reply_end = *end;
 }
 
 void ChatTemplate::State::find_call_forms() {
@@ -241,8 +247,9 @@ bool ChatTemplate::State::agrees_with(const State& other, bool system, const Tem
   talk.push_back(ordered_json::object({{"role", "user"}, {"content", "u"}}));
   ordered_json answered = talk;
   answered.push_back({{"role", "assistant"}, {"content", "a"}});
-  auto text = [](const State& state, const ordered_json& messages, const TemplateInput& input, bool for_reply) {
+  auto text = [system](const State& state, const ordered_json& messages, const TemplateInput& input, bool for_reply) {
     std::string out = state.rendered(messages, input, for_reply).text;
+    if (for_reply && !system) return out;
     while (!out.empty() && is_space_byte(out.back())) out.pop_back();
     return out;
   };
@@ -396,6 +403,10 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
 
 const std::string& ChatTemplate::source(bool with_tools) const {
   return !with_tools ? state_->plain.text : (with_calls_ ? with_calls_ : state_)->tools.text;
+}
+
+std::optional<int32_t> ChatTemplate::reply_end() const {
+  return state_->reply_end;
 }
 
 const std::vector<int32_t>& ChatTemplate::stop_ids() const {

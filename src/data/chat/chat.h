@@ -102,9 +102,10 @@ class ChatTemplate {
   // Returns the Jinja text of the template that renders a conversation, with or without tools.
   const std::string& source(bool with_tools) const;
 
-  // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos. With a built-in
-  // template, the first id is that of the token with which the template ends a turn.
+  // Returns the token ids at which generation stops: the ids that end an assistant turn, and eos.
   const std::vector<int32_t>& stop_ids() const;
+  // Returns the id of the token with which the template ends a reply; nullopt when there is none.
+  std::optional<int32_t> reply_end() const;
 
   // How the files of a model give a built-in template to other programs.
   struct Written {
@@ -114,7 +115,8 @@ class ChatTemplate {
   // Returns how a model that was trained with this template gives it to other programs. `default_system` is the
   // recipe's default_system; it replaces the template's default system text unless it is "". Returns nullopt if this is
   // the model's own template, or if the model's own template renders single-turn conversations to the same text. Also
-  // returns nullopt, with a warning, if the written text would not render conversations like this template.
+  // returns nullopt, with a warning, if the written text would not render conversations like this template. The text
+  // has no {% generation %} marks, because programs other than Transformers refuse them.
   std::optional<Written> written(const std::string& default_system) const;
 
   // Return and change the sum of the counts of all calls of render() without `counts`.

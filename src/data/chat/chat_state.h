@@ -48,6 +48,7 @@ struct ChatTemplate::State {
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   std::vector<std::string> stops;  // the texts of stop_ids
   std::vector<int32_t> stop_ids;
+  std::optional<int32_t> reply_end;  // the token with which a trained reply ends
   LocalTime now;
   mutable std::mutex counting;  // protects `counts`
   mutable Counts counts = {};
@@ -87,10 +88,12 @@ struct ChatTemplate::State {
   void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
   void find_stops(const std::string& source);
   void find_call_forms();
-  // Returns whether both templates render a plain conversation with a system message to the same text. In a
-  // conversation without one (`system` is false), `given` has further variables of `other`.
+  // Returns whether both templates render a plain conversation with a system message to the same text, except for white
+  // space at its end. In a conversation without one (`system` is false), `given` has further variables of `other`, and
+  // white space at the end of the prompt counts.
   bool agrees_with(const State& other, bool system = true, const TemplateInput& given = {}) const;
-  // Returns the text of a built-in template that begins with the values of its variables. `given` replaces values.
+  // Returns the text of a built-in template that begins with the values of its variables. `given` replaces values. The
+  // text has no {% generation %} marks.
   std::string with_values(const TemplateInput& given) const;
   std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
   void add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids, const std::vector<Message>& messages,

@@ -38,6 +38,12 @@ std::vector<ordered_json> sample_talks() {
           ordered_json::array({system, user, reply, user}), ordered_json::array({user, thought, user, thought})};
 }
 
+// Returns the text of a built-in template without {% generation %} marks. Only Transformers knows the marks; most other
+// programs refuse a template that has them. `if true` keeps the marks' white space.
+std::string without_marks(std::string text) {
+  return replace_all(replace_all(std::move(text), "endgeneration %}", "endif %}"), "generation %}", "if true %}");
+}
+
 // Returns whether the template `source` renders the sample conversations as `rendered` does. Gives `source` only the
 // variables that Transformers sets.
 template <typename Rendered>
@@ -84,7 +90,7 @@ std::string ChatTemplate::State::with_values(const TemplateInput& given) const {
     else
       out += set + "\n";
   }
-  return out + plain.text;
+  return out + without_marks(plain.text);
 }
 
 std::optional<ChatTemplate::Written> ChatTemplate::written(const std::string& default_system) const {
