@@ -106,7 +106,7 @@ done)";
 TEST_F(Completion, BashKnowsAliases) {
   const std::string script = R"(
 compopt() { :; }
-HOME=$PWD
+HOME=$PWD PATH=$PWD/bin:$PATH
 mkdir bin
 ln -s ')" + program_file().string() +
                              R"(' bin/fettle
