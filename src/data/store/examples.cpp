@@ -102,10 +102,9 @@ std::string Examples::source(int64_t i) const {
 
 std::vector<int64_t> Examples::row_numbers() const {
   const auto continues = [](const Part& part, int64_t i) { return i > 0 && part.store->row(i).continues; };
-  const bool any = std::ranges::any_of(parts_, [&](const Part& part) {
-    return std::ranges::any_of(std::views::iota(int64_t{0}, part.store->size()),
-                               [&](int64_t i) { return continues(part, i); });
-  });
+  bool any = false;
+  for (const Part& part : parts_)
+    for (int64_t i = 0; !any && i < part.store->size(); ++i) any = continues(part, i);
   if (!any) return {};
   // For each stored example: the stored example with which its row begins.
   std::vector<int64_t> begins;
