@@ -160,8 +160,7 @@ ordered_json to_json(const arrow::Array& array, int64_t i, const Place& place) {
     default:
       throw UserError(
           "{}: the column '{}' has values of Arrow's type {}, which cannot be read; write them as texts, numbers, "
-          "lists "
-          "or structs, or leave the column out",
+          "lists or structs, or leave the column out",
           place.file, place.column, array.type()->ToString());
   }
 }
