@@ -23,28 +23,19 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Returns the ids in eos_token_id: one id or a list.
-std::vector<int64_t> end_ids(const Json& config) {
-  std::vector<int64_t> ids;
-  if (!config.is_object() || !config.contains("eos_token_id")) return ids;
-  const Json& value = config["eos_token_id"];
-  for (const Json& id : value.is_array() ? value : Json::array({value}))
-    if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
-  return ids;
-}
-
 // Returns the ids at which programs end a text of the model, besides eos_token: those of generation_config.json, or
 // else those of config.json.
-std::vector<int64_t> known_ends(const ModelRepository& model) {
-  if (model.generation_config()) return end_ids(*model.generation_config());
-  std::vector<int64_t> ids = end_ids(model.config());
-  return ids.empty() ? end_ids(text_level(model.config())) : ids;
+std::vector<int32_t> known_ends(const ModelRepository& model) {
+  const auto file = [&](const char* name) { return (model.folder() / name).string(); };
+  if (model.generation_config()) return end_ids(*model.generation_config(), file("generation_config.json"));
+  const std::vector<int32_t> ids = end_ids(model.config(), file("config.json"));
+  return ids.empty() ? end_ids(text_level(model.config()), file("config.json")) : ids;
 }
 
 // Sets the end token of the result, unless the base's files have it as one. If only eos_token has it, programs that
 // read generation_config.json do not stop there.
 void set_end(ResultChat& chat, const ModelRepository& base, const Tokenizer& tokenizer, int64_t id) {
-  const std::vector<int64_t> ends = known_ends(base);
+  const std::vector<int32_t> ends = known_ends(base);
   if (std::ranges::find(ends, id) != ends.end()) return;
   if (id != tokenizer.eos_id()) chat.end = tokenizer.token(static_cast<int32_t>(id));
   chat.end_id = id;

@@ -163,22 +163,27 @@ class Loader {
   }
 
   // Returns the rows that the entry's slice of the split, such as [:10%], and num_samples choose, at most max_samples.
-  // Without a share and num_samples, max_samples has limited the rows that were read (DataSpec::most_rows).
+  // Without a share and num_samples, max_samples has limited the rows that were read (DataSpec::most_rows), so that no
+  // more are left here.
   Examples chosen(Examples rows, const DataSource& source) {
-    const int64_t most = spec_.max_samples.value_or(INT64_MAX);
+    if (!source.first_rows && !source.first_share && !source.num_samples) return rows;
+    int64_t count = RowNumbers(rows, unit_).count();
     if (source.first_rows || source.first_share) {
-      const auto count = static_cast<double>(RowNumbers(rows, unit_).count());
-      rows = first(rows, source.first_rows ? *source.first_rows : std::llround(*source.first_share * count));
+      const int64_t slice =
+          source.first_rows ? *source.first_rows : std::llround(*source.first_share * static_cast<double>(count));
+      count = std::min(count, slice);
+      rows = first(rows, count);
       chosen_by("the slice in `split`");
     }
+    const int64_t wanted = source.num_samples.value_or(count);
+    const int64_t kept = std::min(wanted, spec_.max_samples.value_or(INT64_MAX));
     if (source.num_samples) {
-      rows = sampled(rows, std::min(most, *source.num_samples));
+      rows = sampled(rows, kept);
       chosen_by("num_samples");
+    } else if (kept < count) {
+      rows = first(rows, kept);
     }
-    const bool more =
-        source.num_samples ? *source.num_samples > most : source.first_share && RowNumbers(rows, unit_).count() > most;
-    if (more && !source.num_samples) rows = first(rows, most);
-    if (more) chosen_by("max_samples");
+    if (kept < wanted) chosen_by("max_samples");
     return rows;
   }
 

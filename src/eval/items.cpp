@@ -9,6 +9,7 @@
 #include "data/introduce.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
+#include "data/read/data_files.h"
 #include "data/read/rows.h"
 
 namespace fettle {

@@ -9,27 +9,11 @@
 #include "checkpoint/chat_files.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "data/chat/system_message.h"
+#include "models/config.h"
 #include "step/open_model.h"
 
 namespace fettle {
 namespace {
-
-// Returns the end-of-sequence ids of generation_config.json, which has one id or a list of ids.
-std::vector<int32_t> generation_stops(const ModelRepository& repository) {
-  if (!repository.generation_config()) return {};
-  const nlohmann::json& config = *repository.generation_config();
-  const auto at = config.find("eos_token_id");
-  if (at == config.end() || at->is_null()) return {};
-  const nlohmann::json list = at->is_array() ? *at : nlohmann::json::array({*at});
-  std::vector<int32_t> ids;
-  for (const nlohmann::json& id : list) {
-    if (!id.is_number_integer())
-      throw UserError("{}: eos_token_id is {}, wanted a token id or a list of token ids",
-                      (repository.folder() / "generation_config.json").string(), at->dump());
-    ids.push_back(id.get<int32_t>());
-  }
-  return ids;
-}
 
 void require_text(const Request& request) {
   if (request.stage().head != Head::kTokens)
@@ -107,7 +91,8 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   if (const auto end = tokenizer_.token_id("<|end|>"))
     if (template_ && template_->source(false).find("<|channel|>") != std::string::npos) std::erase(stop_ids_, *end);
   add(model_.config.eos_token_id);
-  add(generation_stops(request.repository()));
+  if (const auto& generation = request.repository().generation_config())
+    add(end_ids(*generation, (request.repository().folder() / "generation_config.json").string()));
   if (tokenizer_.eos_id()) add({*tokenizer_.eos_id()});
   std::sort(stop_ids_.begin(), stop_ids_.end());
   stop_ids_.erase(std::unique(stop_ids_.begin(), stop_ids_.end()), stop_ids_.end());

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "checkpoint/fetch/fetch_model.h"
+#include "data/read/data_files.h"
 #include "data/read/hub_rows.h"
-#include "data/read/rows.h"
 #include "hub/repo_name.h"
 #include "hub/settings.h"
 #include "hub/snapshot.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 
@@ -51,6 +52,18 @@ std::optional<int64_t> vocab_size_of(const nlohmann::json& config) {
   const auto size = level.find("vocab_size");
   if (size == level.end() || !size->is_number_integer()) return std::nullopt;
   return size->get<int64_t>();
+}
+
+std::vector<int32_t> end_ids(const nlohmann::json& config, const std::string& file) {
+  std::vector<int32_t> ids;
+  if (!config.is_object() || !config.contains("eos_token_id") || config["eos_token_id"].is_null()) return ids;
+  const nlohmann::json& value = config["eos_token_id"];
+  for (const nlohmann::json& id : value.is_array() ? value : nlohmann::json::array({value})) {
+    if (!id.is_number_integer() || !std::in_range<int32_t>(id.get<int64_t>()))
+      throw UserError("{}: eos_token_id is {}, wanted a token id or a list of token ids", file, value.dump());
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
 }
 
 const nlohmann::json* ConfigReader::find(const std::string& key) const {
@@ -163,10 +176,7 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   if (is_float8(config.dtype))
     throw UserError("{}: dtype is {}: weights in 8-bit floats are not supported; wanted bfloat16, float16 or float32",
                     file_, hf_name(config.dtype));
-  if (const nlohmann::json* eos = find("eos_token_id")) {
-    for (const nlohmann::json& id : eos->is_array() ? *eos : nlohmann::json::array({*eos}))
-      if (id.is_number_integer()) config.eos_token_id.push_back(id.get<int32_t>());
-  }
+  config.eos_token_id = end_ids(*json_, file_);
   auto id = [this](const char* key) -> std::optional<int32_t> {
     const nlohmann::json* value = find(key);
     if (value == nullptr || !value->is_number_integer()) return std::nullopt;

@@ -322,6 +322,10 @@ const nlohmann::json& text_level(const nlohmann::json& config);
 // Returns vocab_size from the text model's fields (text_level). Returns nullopt when it is missing or not an integer.
 std::optional<int64_t> vocab_size_of(const nlohmann::json& config);
 
+// Returns the ids in eos_token_id of `file`, a config.json or generation_config.json: one id or a list. Returns nothing
+// if the field is missing or null. Throws UserError, which names the file, for anything else than ids.
+std::vector<int32_t> end_ids(const nlohmann::json& config, const std::string& file);
+
 // Reads fields of config.json. Throws UserError on a field of a wrong type; the message names the file and the field.
 class ConfigReader {
  public:

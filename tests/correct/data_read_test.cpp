@@ -1,9 +1,12 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "data/read/data_files.h"
 #include "data/read/dataset_info.h"
 #include "data/read/hub_folder.h"
 #include "data_fixtures.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -162,6 +165,17 @@ TEST_F(HubFolder, FilesMayBeLinksElsewhere) {
   EXPECT_EQ(found[0].filename(), "train.jsonl");
 }
 
+TEST_F(HubFolder, LinksToFoldersAreFollowed) {
+  files({"elsewhere/deep/train-2.jsonl", "set/train-1.jsonl"});
+  fs::create_directory_symlink("../elsewhere", folder.path() / "set" / "more");
+  const fs::path set = folder.path() / "set";
+  const std::vector<fs::path> both = {set / "more/deep/train-2.jsonl", set / "train-1.jsonl"};
+  EXPECT_EQ(data_files(set), both);
+  EXPECT_EQ(data_files(set / "**/*.jsonl"), both);
+  fs::create_directory_symlink("..", folder.path() / "elsewhere" / "deep" / "up");
+  EXPECT_THAT(user_error([&] { data_files(set); }), testing::HasSubstr("a link leads to a folder above itself"));
+}
+
 TEST_F(HubFolder, PatternsAreLookedForInTheFolderOfDataSets) {
   files({"part-1.jsonl", "part-2.jsonl", "other.jsonl", "a/rows.jsonl", "b/rows.jsonl", "b/deep/rows.jsonl"});
   auto found = [&](const std::string& name) {
@@ -189,6 +203,9 @@ TEST_F(HubFolder, TwoStarsInADataSetsNameMatchFolders) {
   EXPECT_EQ(found((folder.path() / "**/*.jsonl").string()), (Names{"a/b/x.jsonl", "a/x.jsonl", "x.jsonl"}));
   EXPECT_EQ(found((folder.path() / "*/**/?.csv").string()), (Names{"a/b/y.csv"}));
   EXPECT_EQ(found("a/**"), (Names{"a/b/x.jsonl", "a/b/y.csv", "a/x.jsonl"})) << "a name in the folder of data sets";
+  folder.write("a/README.md", "# About these rows\n");
+  EXPECT_EQ(found("a/**"), (Names{"a/b/x.jsonl", "a/b/y.csv", "a/x.jsonl"})) << "README.md describes the rows";
+  EXPECT_EQ(found("*/README.md"), (Names{"a/README.md"}));
   folder.write("dataset_info.json", R"({"mine": {"file_name": "a/**/x.jsonl"}})");
   EXPECT_EQ(found("mine"), (Names{"a/b/x.jsonl", "a/x.jsonl"}));
   const fs::path here = fs::current_path();

@@ -64,6 +64,20 @@ TEST(ModelConfig, MissingAndIllTypedFields) {
   EXPECT_THAT(with("torch_dtype", "float8_e4m3fn"), HasSubstr("weights in 8-bit floats are not supported"));
 }
 
+TEST(ModelConfig, EndIdsAreIdsOrNothing) {
+  const auto ends = [](const Json& value) {
+    return end_ids(Json{{"eos_token_id", value}}, "my/generation_config.json");
+  };
+  EXPECT_EQ(ends(7), std::vector<int32_t>{7});
+  EXPECT_EQ(ends({2, 0}), (std::vector<int32_t>{2, 0}));
+  EXPECT_TRUE(ends(nullptr).empty());
+  EXPECT_TRUE(end_ids(Json::object(), "").empty());
+  for (const Json& wrong : {Json("2"), Json(1.5), Json({1, "</s>"}), Json((int64_t{1} << 32) + 2)})
+    EXPECT_THAT(user_error([&] { ends(wrong); }),
+                AllOf(HasSubstr("my/generation_config.json: eos_token_id is " + wrong.dump()),
+                      HasSubstr("a token id or a list of token ids")));
+}
+
 TEST(ModelConfig, FieldsThatDoNotFitTogether) {
   EXPECT_THAT(with("num_key_value_heads", 3),
               HasSubstr("num_attention_heads (4) is not divisible by num_key_value_heads (3)"));

@@ -73,9 +73,8 @@ void set_vocab_size(Json& config, int64_t size) {
 void end_generation(GrownTokenizer& tokenizer, const fs::path& file) {
   if (!fs::exists(file)) return;
   Json generation = read_json_file(file), ids = Json::array({*tokenizer.eos});
-  const Json before = generation.value("eos_token_id", Json());
-  for (const Json& id : before.is_array() ? before : Json::array({before}))
-    if (id.is_number_integer() && id != *tokenizer.eos) ids.push_back(id);
+  for (const int32_t id : end_ids(generation, file.string()))
+    if (id != *tokenizer.eos) ids.push_back(id);
   generation["eos_token_id"] = ids;
   tokenizer.files["generation_config.json"] = generation.dump(2) + "\n";
 }

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "data/formats.h"
 #include "data/read/columns.h"
-#include "data/read/rows.h"
+#include "data/read/data_files.h"
 
 namespace fettle {
 namespace {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "config/near_path.h"
 #include "config/nearest.h"
+#include "data/read/data_files.h"
 #include "data/read/hub_folder.h"
 #include "data/read/hub_rows.h"
 #include "data/read/rows.h"

@@ -1,7 +1,5 @@
 #include "data/read/hub_folder.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <fstream>
 #include <map>
@@ -12,7 +10,7 @@
 #include "base/pattern.h"
 #include "base/text.h"
 #include "config/yaml_text.h"
-#include "data/read/rows.h"
+#include "data/read/data_files.h"
 
 namespace fettle {
 namespace {
@@ -168,22 +166,6 @@ std::optional<Names> by_readme(const DataFolder& folder, const std::string& subs
 }
 
 }  // namespace
-
-bool matches_path(const fs::path& pattern, const fs::path& path) {
-  const Names names(path.begin(), path.end());
-  std::vector<bool> reached(names.size() + 1);  // reached[n]: the parts of the pattern so far match the first n names
-  reached[0] = true;
-  for (const fs::path& part : pattern) {
-    std::vector<bool> next(reached.size());
-    for (size_t n = 0; n < next.size(); ++n)
-      if (part == "**")
-        next[n] = reached[n] || (n > 0 && next[n - 1]);
-      else
-        next[n] = n > 0 && reached[n - 1] && fnmatch(part.c_str(), names[n - 1].c_str(), 0) == 0;
-    reached = next;
-  }
-  return reached.back();
-}
 
 Names choose_split(const DataFolder& folder, const std::string& subset, const std::string& split) {
   try {

@@ -17,10 +17,6 @@ struct DataFolder {
   std::vector<std::string> files;  // paths inside the folder, sorted
 };
 
-// Returns whether the pattern matches the path. A * matches within the name of a folder or file. The part ** matches
-// any number of folders, also none.
-bool matches_path(const std::filesystem::path& pattern, const std::filesystem::path& path);
-
 // Returns the files of `split` ("" means train, or the only split) and `subset` ("" means the default subset, or the
 // only one), sorted by name. The first of these rules that applies decides:
 // - the `configs` in the head of the folder's README.md;

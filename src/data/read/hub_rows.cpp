@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/read/data_files.h"
 #include "data/read/hub_folder.h"
-#include "data/read/rows.h"
 #include "hub/hub_api.h"
 #include "hub/snapshot.h"
 

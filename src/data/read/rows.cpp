@@ -1,23 +1,17 @@
 #include "data/read/rows.h"
 
 #include <dlfcn.h>
-#include <glob.h>
 #include <unicode/utf8.h>
 
 #include <algorithm>
-#include <array>
-#include <map>
-#include <mutex>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
-#include "base/pattern.h"
 #include "base/text.h"
 #include "data/read/byte_stream.h"
-#include "data/read/hub_folder.h"
+#include "data/read/data_files.h"
 #include "data/read/repeated_key.h"
 
 namespace fettle {
@@ -28,16 +22,6 @@ using TakeRow = std::function<bool(Row)>;
 
 constexpr size_t kLargestRow = size_t{1} << 28;
 constexpr size_t kMostColumns = 100'000;
-// If files with the same name have several of these endings, the first of these is read.
-constexpr std::array<std::string_view, 12> kEnds = {".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json",
-                                                    ".csv",     ".tsv",   ".txt",     ".text",  ".md",     ".markdown"};
-
-bool is_markdown(std::string_view kind) {
-  return kind == ".md" || kind == ".markdown";
-}
-bool is_text(std::string_view kind) {
-  return kind == ".txt" || kind == ".text" || is_markdown(kind);
-}
 
 // Returns the index of the first byte that is zero or not valid UTF-8; npos when there is none.
 size_t find_bad_byte(std::string_view text) {
@@ -338,106 +322,6 @@ void read_columns(const std::string& file, const TakeRow& take) {
   read(file, take);
 }
 
-bool is_pattern(const std::filesystem::path& path) {
-  return path.string().find_first_of("*?[") != std::string::npos;
-}
-
-bool has_known_end(const std::filesystem::path& file) {
-  return std::find(kEnds.begin(), kEnds.end(), kind_of(file)) != kEnds.end();
-}
-
-// Returns whether the file is about the data and not a part of it.
-bool is_description(const std::filesystem::path& file) {
-  static const std::array<std::string_view, 5> kDescriptions = {"dataset_info.json", "dataset_infos.json",
-                                                                "dataset_dict.json", "state.json", "config.json"};
-  static const Pattern kCache("cache-[0-9a-f]{16}.*[.]arrow");  // the results of `map` in the datasets library
-  const std::string name = file.filename().string(), lower = lower_case(name);
-  const bool about = lower.starts_with("readme") || lower.starts_with("license");
-  return name.empty() || name[0] == '.' || (about && (is_markdown(kind_of(file)) || !has_known_end(file))) ||
-         std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end() || kCache.match(name);
-}
-
-// Returns the path without the ending that kind_of returns, and without .gz or .zst.
-std::string stem_of(const std::filesystem::path& file) {
-  const std::string path = file.generic_string();
-  return path.substr(0, lower_case(path).rfind(kind_of(file)));
-}
-
-// Prints a note about files of a folder that are not read, once for each folder.
-void tell_left_out(const std::filesystem::path& folder, const std::vector<std::filesystem::path>& files,
-                   const std::vector<std::filesystem::path>& read) {
-  const std::set<std::filesystem::path> known(read.begin(), read.end());
-  std::map<std::string, int64_t> kinds;
-  int64_t count = 0;
-  for (const auto& file : files) {
-    if (is_description(file) || known.contains(file)) continue;
-    ++count;
-    ++kinds[file.extension().empty() ? "no ending" : file.extension().string()];
-  }
-  static std::mutex mutex;
-  static std::set<std::string> told;
-  const std::lock_guard lock(mutex);
-  if (count == 0 || !told.insert(folder.string()).second) return;
-  std::vector<std::string> names;
-  for (const auto& [kind, number] : kinds) names.push_back(fmt::format("{} {}", number, kind));
-  constexpr size_t kShown = 6;
-  const size_t shown = std::min(kShown, names.size());
-  info("data: {}: {} file{} of other kinds {} left out ({}{})", folder.string(), count, count == 1 ? "" : "s",
-       count == 1 ? "is" : "are", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-       shown < names.size() ? ", ..." : "");
-}
-
-// Returns the data files of `folder` and its subfolders, without the files that describe data sets.
-std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> all;
-  std::error_code error;
-  for (std::filesystem::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code gone;
-    if (at->is_regular_file(gone) && !is_hidden(at->path().lexically_relative(folder))) all.push_back(at->path());
-  }
-  if (error) throw UserError("the folder {} cannot be read: {}", folder.string(), error.message());
-  std::vector<std::filesystem::path> found = data_files_among(all);
-  if (!found.empty()) tell_left_out(folder, all, found);
-  return found;
-}
-
-// Returns the files that match a pattern in which a part is `**`. Leaves out hidden files and folders. Links to folders
-// are not followed.
-std::vector<std::filesystem::path> files_matching_deep(const std::filesystem::path& pattern) {
-  std::filesystem::path folder, rest;
-  for (const auto& part : pattern) (rest.empty() && !is_pattern(part) ? folder : rest) /= part;
-  std::vector<std::filesystem::path> found;
-  const std::filesystem::path root = folder.empty() ? std::filesystem::path(".") : folder;
-  constexpr auto kFollow = std::filesystem::directory_options::skip_permission_denied |
-                           std::filesystem::directory_options::follow_directory_symlink;
-  constexpr int kDeepest = 64;
-  std::error_code error;
-  for (std::filesystem::recursive_directory_iterator at(root, kFollow, error), end; !error && at != end;
-       at.increment(error)) {
-    if (at.depth() > kDeepest)
-      throw UserError("{}: a link leads to a folder above itself; remove it", at->path().string());
-    const std::filesystem::path below = at->path().lexically_relative(root);
-    std::error_code gone;
-    if (!is_hidden(below) && at->is_regular_file(gone) && matches_path(rest, below)) found.push_back(folder / below);
-  }
-  if (error && error != std::errc::no_such_file_or_directory)
-    throw UserError("the folder {} cannot be read: {}", root.string(), error.message());
-  return found;
-}
-
-std::vector<std::filesystem::path> files_matching(const std::filesystem::path& pattern) {
-  std::vector<std::filesystem::path> found;
-  if (!is_pattern(pattern)) return found;
-  if (std::ranges::any_of(pattern, [](const auto& part) { return part == "**"; })) return files_matching_deep(pattern);
-  glob_t matches{};
-  std::error_code error;
-  if (glob(pattern.c_str(), 0, nullptr, &matches) == 0)
-    for (size_t i = 0; i < matches.gl_pathc; ++i)
-      if (std::filesystem::is_regular_file(matches.gl_pathv[i], error)) found.emplace_back(matches.gl_pathv[i]);
-  globfree(&matches);
-  return found;
-}
-
 }  // namespace
 
 void Row::parse() {
@@ -456,52 +340,6 @@ void Row::parse() {
   else if (!value.is_object())
     bad = fmt::format("a row must be a JSON object, but this is {}", value.type_name());
   text.clear();
-}
-
-std::string kind_of(const std::filesystem::path& file) {
-  std::filesystem::path name = file.filename();
-  if (const std::string end = lower_case(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
-  return lower_case(name.extension().string());
-}
-
-bool is_hidden(const std::filesystem::path& path) {
-  return std::ranges::any_of(path, [](const auto& part) { return part.string().starts_with('.'); });
-}
-
-bool is_data_file(const std::filesystem::path& file) {
-  return !is_description(file) && has_known_end(file);
-}
-
-std::vector<std::filesystem::path> data_files_among(std::vector<std::filesystem::path> files) {
-  std::erase_if(files, [](const auto& file) { return !is_data_file(file); });
-  if (!std::ranges::all_of(files, [](const auto& file) { return is_text(kind_of(file)); }))
-    std::erase_if(files, [](const auto& file) { return is_markdown(kind_of(file)); });
-  return files;
-}
-
-std::vector<std::string> without_copies(const std::filesystem::path& folder, std::vector<std::string> files) {
-  const auto rank = [](const std::filesystem::path& file) {
-    const std::string kind = kind_of(file);
-    return std::pair(std::ranges::find(kEnds, kind), kind != lower_case(file.extension().string()));
-  };
-  std::map<std::string, std::string> best;
-  for (const std::string& file : files) {
-    if (is_text(kind_of(file))) continue;
-    const auto [at, added] = best.emplace(stem_of(file), file);
-    if (!added && rank(file) < rank(at->second)) at->second = file;
-  }
-  static std::mutex mutex;
-  static std::set<std::filesystem::path> told;
-  const std::lock_guard lock(mutex);
-  std::erase_if(files, [&](const std::string& file) {
-    const auto kept = best.find(stem_of(file));
-    if (is_text(kind_of(file)) || kept->second == file) return false;
-    if (told.insert(folder / file).second)
-      info("data: {} is left out, because {} has its name and probably its rows", (folder / file).string(),
-           std::filesystem::path(kept->second).filename().string());
-    return true;
-  });
-  return files;
 }
 
 std::optional<TextRows> text_rows_named(std::string_view name) {
@@ -531,33 +369,9 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take, TextRows 
       reader.text(texts);
     else
       throw UserError("{}: files of kind '{}' cannot be read; wanted one of {} (also with .gz or .zst)", file.string(),
-                      kind, fmt::join(kEnds, " "));
+                      kind, fmt::join(kDataEnds, " "));
   }
   if (!seen) throw UserError("{} has no rows; fill it, or leave it out of `dataset`", file.string());
-}
-
-std::vector<std::filesystem::path> data_files(const std::filesystem::path& path) {
-  std::vector<std::filesystem::path> found;
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) {
-    found = files_within(path);
-    if (found.empty())
-      throw UserError("the folder {} has no data file ({}, also with .gz or .zst)", path.string(),
-                      fmt::join(kEnds, " "));
-  } else if (std::filesystem::exists(path, error)) {
-    found.push_back(path);
-  } else {
-    found = files_matching(path);
-    if (found.empty() && is_pattern(path)) throw UserError("no file matches {}", path.string());
-    if (found.empty()) throw UserError("{}: there is no such file or folder", path.string());
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-bool names_something(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error) || !files_matching(path).empty();
 }
 
 }  // namespace fettle

@@ -12,7 +12,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/process_name.h"
-#include "data/read/rows.h"
+#include "data/read/data_files.h"
 
 namespace fettle {
 namespace {

@@ -4,6 +4,7 @@
 #include <sentencepiece.pb.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "base/text.h"
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
+#include "models/config.h"
 #include "tokenizer/files/tokenizer_file.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
@@ -191,18 +193,6 @@ bool add_pieces_of_model(const fs::path& file, TokenLists& tokens, GgufMetadata&
   return true;
 }
 
-// Returns the ids of eos_token_id in config.json, then those in generation_config.json, each id once.
-std::vector<int64_t> listed_ends(const Json& json, const Json& generation) {
-  std::vector<int64_t> ids;
-  for (const Json* from : {&json, &generation}) {
-    if (!from->is_object() || !from->contains("eos_token_id")) continue;
-    const Json& value = (*from)["eos_token_id"];
-    for (const Json& id : value.is_array() ? value : Json::array({value}))
-      if (id.is_number_integer() && std::ranges::find(ids, id.get<int64_t>()) == ids.end()) ids.push_back(id);
-  }
-  return ids;
-}
-
 void set_special_ids(const fs::path& folder, const TokenizerConfig& config, const TokenLists& tokens, const Json& json,
                      const Json& generation, GgufMetadata& metadata) {
   const fs::path file = folder / "tokenizer_config.json";
@@ -239,9 +229,11 @@ void set_special_ids(const fs::path& folder, const TokenizerConfig& config, cons
     if (special.key == std::string("eos")) end = id;
   }
   // Further tokens at which generation stops.
-  std::vector<int64_t> others;
-  for (const int64_t id : listed_ends(json, generation))
-    if (valid(id) && id != end) others.push_back(id);
+  std::vector<int32_t> others;
+  std::vector<int32_t> listed = end_ids(json, (folder / "config.json").string());
+  std::ranges::copy(end_ids(generation, (folder / "generation_config.json").string()), std::back_inserter(listed));
+  for (const int32_t id : listed)
+    if (valid(id) && id != end && std::ranges::count(others, id) == 0) others.push_back(id);
   if (!others.empty()) metadata.set_integer("tokenizer.ggml.eot_token_id", others[0]);
   if (others.size() > 1) metadata.set_integer("tokenizer.ggml.eom_token_id", others[1]);
 }

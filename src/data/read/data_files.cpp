@@ -1,0 +1,229 @@
+#include "data/read/data_files.h"
+
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/pattern.h"
+#include "base/text.h"
+
+namespace fettle {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_markdown(std::string_view kind) {
+  return kind == ".md" || kind == ".markdown";
+}
+
+bool is_pattern(const fs::path& path) {
+  return path.string().find_first_of("*?[") != std::string::npos;
+}
+
+bool has_known_end(const fs::path& file) {
+  return std::find(kDataEnds.begin(), kDataEnds.end(), kind_of(file)) != kDataEnds.end();
+}
+
+// Returns whether the file is about the data and not a part of it.
+bool is_description(const fs::path& file) {
+  static const std::array<std::string_view, 5> kDescriptions = {"dataset_info.json", "dataset_infos.json",
+                                                                "dataset_dict.json", "state.json", "config.json"};
+  static const Pattern kCache("cache-[0-9a-f]{16}.*[.]arrow");  // the results of `map` in the datasets library
+  const std::string name = file.filename().string(), lower = lower_case(name);
+  const bool about = lower.starts_with("readme") || lower.starts_with("license");
+  return name.empty() || name[0] == '.' || (about && (is_markdown(kind_of(file)) || !has_known_end(file))) ||
+         std::find(kDescriptions.begin(), kDescriptions.end(), name) != kDescriptions.end() || kCache.match(name);
+}
+
+// Returns the path without the ending that kind_of returns, and without .gz or .zst.
+std::string stem_of(const fs::path& file) {
+  const std::string path = file.generic_string();
+  return path.substr(0, lower_case(path).rfind(kind_of(file)));
+}
+
+// Prints a note about files of a folder that are not read, once for each folder.
+void tell_left_out(const fs::path& folder, const std::vector<fs::path>& files, const std::vector<fs::path>& read) {
+  const std::set<fs::path> known(read.begin(), read.end());
+  std::map<std::string, int64_t> kinds;
+  int64_t count = 0;
+  for (const auto& file : files) {
+    if (is_description(file) || known.contains(file)) continue;
+    ++count;
+    ++kinds[file.extension().empty() ? "no ending" : file.extension().string()];
+  }
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  if (count == 0 || !told.insert(folder.string()).second) return;
+  std::vector<std::string> names;
+  for (const auto& [kind, number] : kinds) names.push_back(fmt::format("{} {}", number, kind));
+  constexpr size_t kShown = 6;
+  const size_t shown = std::min(kShown, names.size());
+  info("data: {}: {} file{} of other kinds {} left out ({}{})", folder.string(), count, count == 1 ? "" : "s",
+       count == 1 ? "is" : "are", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+       shown < names.size() ? ", ..." : "");
+}
+
+// Returns the files in `folder` and its subfolders as paths below it, also those that links lead to. Leaves out hidden
+// files and folders. Throws UserError for a subfolder that cannot be read, unless `options` skip these.
+std::vector<fs::path> visible_files(const fs::path& folder, fs::directory_options options) {
+  constexpr int kDeepest = 64;
+  std::vector<fs::path> found;
+  std::error_code error;
+  options |= fs::directory_options::follow_directory_symlink;
+  for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end; at.increment(error)) {
+    if (at.depth() > kDeepest)
+      throw UserError("{}: a link leads to a folder above itself; remove it", at->path().string());
+    const fs::path below = at->path().lexically_relative(folder);
+    std::error_code gone;
+    if (!is_hidden(below) && at->is_regular_file(gone)) found.push_back(below);
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    throw UserError("the folder {} cannot be read: {}", folder.string(), error.message());
+  return found;
+}
+
+// Returns the data files of `folder` and its subfolders, without the files that describe data sets.
+std::vector<fs::path> files_within(const fs::path& folder) {
+  std::vector<fs::path> all = visible_files(folder, fs::directory_options::none);
+  for (fs::path& file : all) file = folder / file;
+  std::vector<fs::path> found = data_files_among(all);
+  if (!found.empty()) tell_left_out(folder, all, found);
+  return found;
+}
+
+// Returns the files that match a pattern in which a part is `**`.
+std::vector<fs::path> files_matching_deep(const fs::path& pattern) {
+  fs::path folder, rest;
+  for (const auto& part : pattern) (rest.empty() && !is_pattern(part) ? folder : rest) /= part;
+  std::vector<fs::path> found;
+  constexpr auto kSkip = fs::directory_options::skip_permission_denied;
+  for (const fs::path& file : visible_files(folder.empty() ? "." : folder, kSkip))
+    if (matches_path(rest, file)) found.push_back(folder / file);
+  return found;
+}
+
+// Returns the files that match a pattern without a `**`.
+std::vector<fs::path> files_matching_here(const fs::path& pattern) {
+  std::vector<fs::path> found;
+  glob_t matches{};
+  std::error_code error;
+  if (glob(pattern.c_str(), 0, nullptr, &matches) == 0)
+    for (size_t i = 0; i < matches.gl_pathc; ++i)
+      if (fs::is_regular_file(matches.gl_pathv[i], error)) found.emplace_back(matches.gl_pathv[i]);
+  globfree(&matches);
+  return found;
+}
+
+// Returns the files that match a pattern. Files that describe a data set match only if the last part of the pattern is
+// their name, as in the datasets library.
+std::vector<fs::path> files_matching(const fs::path& pattern) {
+  if (!is_pattern(pattern)) return {};
+  const bool deep = std::ranges::any_of(pattern, [](const auto& part) { return part == "**"; });
+  std::vector<fs::path> found = deep ? files_matching_deep(pattern) : files_matching_here(pattern);
+  std::erase_if(found,
+                [&](const fs::path& file) { return is_description(file) && file.filename() != pattern.filename(); });
+  return found;
+}
+
+}  // namespace
+
+bool is_text(std::string_view kind) {
+  return kind == ".txt" || kind == ".text" || is_markdown(kind);
+}
+
+std::string kind_of(const fs::path& file) {
+  fs::path name = file.filename();
+  if (const std::string end = lower_case(name.extension().string()); end == ".gz" || end == ".zst") name = name.stem();
+  return lower_case(name.extension().string());
+}
+
+bool is_hidden(const fs::path& path) {
+  return std::ranges::any_of(path, [](const auto& part) { return part.string().starts_with('.'); });
+}
+
+bool is_data_file(const fs::path& file) {
+  return !is_description(file) && has_known_end(file);
+}
+
+bool matches_path(const fs::path& pattern, const fs::path& path) {
+  const std::vector<std::string> names(path.begin(), path.end());
+  std::vector<bool> reached(names.size() + 1);  // reached[n]: the parts of the pattern so far match the first n names
+  reached[0] = true;
+  for (const fs::path& part : pattern) {
+    std::vector<bool> next(reached.size());
+    for (size_t n = 0; n < next.size(); ++n)
+      if (part == "**")
+        next[n] = reached[n] || (n > 0 && next[n - 1]);
+      else
+        next[n] = n > 0 && reached[n - 1] && fnmatch(part.c_str(), names[n - 1].c_str(), 0) == 0;
+    reached = next;
+  }
+  return reached.back();
+}
+
+std::vector<fs::path> data_files_among(std::vector<fs::path> files) {
+  std::erase_if(files, [](const auto& file) { return !is_data_file(file); });
+  if (!std::ranges::all_of(files, [](const auto& file) { return is_text(kind_of(file)); }))
+    std::erase_if(files, [](const auto& file) { return is_markdown(kind_of(file)); });
+  return files;
+}
+
+std::vector<std::string> without_copies(const fs::path& folder, std::vector<std::string> files) {
+  const auto rank = [](const fs::path& file) {
+    const std::string kind = kind_of(file);
+    return std::pair(std::ranges::find(kDataEnds, kind), kind != lower_case(file.extension().string()));
+  };
+  std::map<std::string, std::string> best;
+  for (const std::string& file : files) {
+    if (is_text(kind_of(file))) continue;
+    const auto [at, added] = best.emplace(stem_of(file), file);
+    if (!added && rank(file) < rank(at->second)) at->second = file;
+  }
+  static std::mutex mutex;
+  static std::set<fs::path> told;
+  const std::lock_guard lock(mutex);
+  std::erase_if(files, [&](const std::string& file) {
+    const auto kept = best.find(stem_of(file));
+    if (is_text(kind_of(file)) || kept->second == file) return false;
+    if (told.insert(folder / file).second)
+      info("data: {} is left out, because {} has its name and probably its rows", (folder / file).string(),
+           fs::path(kept->second).filename().string());
+    return true;
+  });
+  return files;
+}
+
+std::vector<fs::path> data_files(const fs::path& path) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    found = files_within(path);
+    if (found.empty())
+      throw UserError("the folder {} has no data file ({}, also with .gz or .zst)", path.string(),
+                      fmt::join(kDataEnds, " "));
+  } else if (fs::exists(path, error)) {
+    found.push_back(path);
+  } else {
+    found = files_matching(path);
+    if (found.empty() && is_pattern(path)) throw UserError("no file matches {}", path.string());
+    if (found.empty()) throw UserError("{}: there is no such file or folder", path.string());
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool names_something(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) || !files_matching(path).empty();
+}
+
+}  // namespace fettle
