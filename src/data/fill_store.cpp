@@ -47,8 +47,7 @@ class Filling {
     }
     if (!outcome.bad.empty()) {
       if (spec_.on_bad_row != OnBadRow::kSkip)
-        throw UserError("{}:{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)",
-                        source_.files[file].string(), line, outcome.bad);
+        throw UserError("{}:{}: {}{}", source_.files[file].string(), line, outcome.bad, kSkipHint);
       ++tally_.bad_rows;
       return tally_.note("skipped", file, line, outcome.bad);
     }

@@ -1,6 +1,9 @@
 #include "data/formats.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "base/text.h"
@@ -161,6 +164,15 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
+// Returns whether the row has choices, one of which is the answer.
+bool has_choices(const ordered_json& row) {
+  return row.contains("choices") || row.contains("options") || row.contains("A");
+}
+
+bool is_answered_question(const ordered_json& row) {
+  return find_column(row, "question") != nullptr && row.contains("answer") && !has_choices(row);
+}
+
 Sample turns_of(const ordered_json& row, const DataSource& source) {
   const std::string column = turns_column(row, source);
   if (!source.formatting.empty()) return conversation(row, source, column, source.formatting == "sharegpt");
@@ -168,6 +180,36 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
   if (!list) bad_column(row, column);
   if (first_has(*list, "human") && first_has(*list, "assistant")) return pairs(row, *list, source);
   return conversation(row, source, column, !has_openai_names(*list, column, source));
+}
+
+// Reads a row with a prompt and a reply in columns that no `columns` of an entry names. Its system text, history and
+// tools have their usual columns.
+Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* prompt, const char* reply) {
+  source.formatting = "alpaca";
+  source.columns = {
+      {"prompt", prompt}, {"response", reply}, {"system", "system"}, {"history", "history"}, {"tools", "tools"}};
+  return alpaca(row, source);
+}
+
+// Throws for a row of no known format. The message has an entry that describes two of the columns: those whose names
+// tell, or else the last two.
+[[noreturn]] void refuse_columns(const ordered_json& row) {
+  std::vector<std::string> names;
+  for (const auto& item : row.items()) names.push_back(item.key());
+  const size_t last = names.size() - 1;  // too large if there is no column
+  const auto named = [&](std::initializer_list<std::string_view> likely, size_t otherwise) -> std::string {
+    for (const std::string_view one : likely)
+      for (const std::string& name : names)
+        if (lower_case(name).find(one) != std::string::npos) return name;
+    return otherwise < names.size() ? names[otherwise] : "...";
+  };
+  bad_row(
+      "no known format has the columns [{}]; known are messages, conversations, instruction + output, query + "
+      "response, question + answer, prompt + completion, text, content, input_ids. Name your columns in an entry of "
+      "dataset_info.json or of `dataset`, for example {{\"file_name\": \"...\", \"columns\": {{\"prompt\": \"{}\", "
+      "\"response\": \"{}\"}}}}",
+      fmt::join(names, ", "), named({"question", "prompt", "query", "instruction", "input"}, last - 1),
+      named({"answer", "response", "reply", "output", "completion"}, last));
 }
 
 Sample read_any(const ordered_json& value, const DataSource& source) {
@@ -187,16 +229,8 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   }
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
-  if (has("query") && value.contains("response")) {  // ms-swift's columns
-    DataSource named = source;
-    named.formatting = "alpaca";
-    named.columns = {{"prompt", "query"},
-                     {"response", "response"},
-                     {"system", "system"},
-                     {"history", "history"},
-                     {"tools", "tools"}};
-    return alpaca(value, named);
-  }
+  if (has("query") && value.contains("response")) return prompt_and_reply(value, source, "query", "response");
+  if (is_answered_question(value)) return prompt_and_reply(value, source, "question", "answer");
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
@@ -204,12 +238,7 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
     bad_row("the row is a preference pair ('chosen' and 'rejected'); set stage: dpo or rm to train on it");
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
     if (value.contains(column)) bad_row("the column '{}' is null", column);
-  std::string columns;
-  for (const auto& item : value.items()) columns += (columns.empty() ? "" : ", ") + item.key();
-  bad_row(
-      "no known format has the columns [{}]; known are messages, conversations, instruction + output, prompt + "
-      "completion, text, content, input_ids; describe your columns in dataset_info.json",
-      columns);
+  refuse_columns(value);
 }
 
 // Returns the column in which read_any looks for the reply of a row that is not a conversation; "" when the row is a
@@ -222,6 +251,7 @@ std::string answer_column(const ordered_json& row, const DataSource& source) {
   if (has_column(row, "instruction")) return "output";
   if (has_column(row, "text") || has_column(row, "content")) return "";
   if (has_column(row, "query")) return "response";
+  if (has_column(row, "question") && !has_choices(row)) return "answer";
   return has_column(row, "prompt") ? "completion" : "";
 }
 

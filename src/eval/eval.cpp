@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
+#include "checkpoint/peft/earlier_adapters.h"
 #include "data/tokenise.h"
 #include "eval/eval_table.h"
 #include "eval/predictions.h"
@@ -100,6 +101,17 @@ std::vector<Contender> contenders(const Request& request) {
   return {{"model", request}};
 }
 
+// Warns if the adapter began as another adapter, which training compared with, but which is not the reference here.
+void warn_of_reference(const Request& request) {
+  if (!request.has_reference() || request.names_reference()) return;
+  for (const std::string& adapter : request.adapters())
+    if (const std::string start = continued_adapter(adapter); !start.empty())
+      warn(
+          "the reference model is the base without adapters, but {} was trained with {} as its reference: the figures "
+          "also count what {} had learned before. To compare with it, export it and name that folder in ref_model",
+          adapter, start, start);
+}
+
 // The tokenizer and the size of the vocabulary. For a model that writes text, the session makes the prompts and owns
 // the tokenizer.
 struct TextSide {
@@ -151,8 +163,7 @@ void render_prompts(EvalSet& set, const Session& session, OnBadRow on_bad_row) {
         prompt.references = {
             session.reply_text(prompt.messages, *prompt.reply, prompt.tools_json, prompt.variables_json)};
     } catch (const UserError& error) {
-      if (on_bad_row != OnBadRow::kSkip)
-        throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out)", prompt.where, error.what());
+      if (on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}{}", prompt.where, error.what(), kSkipHint);
       warn("{}: {}; skipped", prompt.where, error.what());
       continue;
     }
@@ -188,6 +199,12 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
                     spec.tasks_at, spec.tasks.size(), data.eval_sets.size());
   std::vector<EvalSet> sets;
   if (data.eval_sets.empty()) {
+    for (const std::string& task : spec.tasks)
+      if (task != "auto" && task != request.stage().eval_task)
+        throw UserError(
+            "{}: eval_task: {} needs eval_dataset, which names the rows to measure; rows of `dataset` are "
+            "measured by {} only",
+            spec.tasks_at, task, request.stage().eval_task);
     info("eval_dataset is not given, so eval measures {} of dataset ({})",
          data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(set_titles(data.sets), ", "));
     sets.push_back(set_of(read_own_set(data, text.tokenizer(), text.vocab_size)));
@@ -243,6 +260,7 @@ int run_eval(const Request& asked, bool json, std::ostream& out) {
   Phases phases;
   const Request request = with_fitting_stage(asked);
   require_head(request);
+  warn_of_reference(request);
   const std::vector<Contender> models = contenders(request);
   const TextSide text = text_side(request);
   const std::vector<EvalSet> sets = read_sets(request, text);

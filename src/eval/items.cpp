@@ -113,8 +113,7 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
       body();
       --left;
     } catch (const BadRow& error) {
-      if (data.on_bad_row != OnBadRow::kSkip)
-        throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out)", where, error.what());
+      if (data.on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}{}", where, error.what(), kSkipHint);
       warn("{}: {}; skipped", where, error.what());
     }
     return left > 0;

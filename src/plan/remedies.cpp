@@ -53,7 +53,8 @@ class Search {
   // found before, returns true without trying `change`.
   bool attempt(const std::string& change, const Variant& variant, const Machine& machine) {
     if (found_.size() >= kEnough) return true;
-    live_line("trying " + change);
+    // Without a terminal, lines show that the search goes on.
+    stderr_is_terminal() ? live_line("trying " + change) : info("trying {}", change);
     try {
       const Run run = request_.resolve(machine.run_target(), Purpose::kTraining, variant);
       if (held_bytes(run, fullest_shape(run.batch)) > plan_.memory.share.limit) return false;

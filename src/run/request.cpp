@@ -229,6 +229,10 @@ Request Request::for_other_rows() const {
   return out;
 }
 
+bool Request::names_reference() const {
+  return !models_.reference.empty();
+}
+
 bool Request::has_reference() const {
   return stage_->has_reference(KeyValues(*recipe_));
 }

@@ -120,6 +120,7 @@ class Request {
   Request for_other_rows() const;
   // Returns whether the stage's loss compares with a reference model.
   bool has_reference() const;
+  bool names_reference() const;  // the recipe has ref_model
 
   // Returns the same request with these adapters, which may be names on a hub.
   Request with_adapters(const std::vector<std::string>& adapters) const;

@@ -107,7 +107,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   const int64_t resumed_step = resume ? resume->step : 0;
   const RunLength length = run_length(asked.length, batches.steps_per_epoch());
   require_same_data(processes, batches.identity(), length.eval_every > 0 ? data.eval : Examples(), resumed_step);
-  if (resume) check_data(resume->state, batches.identity());
+  if (resume) check_data(resume->state, asked, batches.identity());
 
   // What the length needs.
   check_best(asked, length);

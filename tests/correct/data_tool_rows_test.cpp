@@ -64,6 +64,11 @@ TEST(ToolRows, OnlyMarkedMessagesAreTrained) {
             "user(not trained): s\nassistant: cd\n");
 }
 
+TEST(ToolRows, AQuestionWithAnAnswerIsAConversation) {
+  EXPECT_EQ(shown(sample(R"({"id": "7", "question": "Hi", "answer": "Yo", "system": "S"})").messages),
+            "system: S\nuser: Hi\nassistant: Yo\n");
+}
+
 TEST(ToolRows, FormsOfMsSwift) {
   EXPECT_EQ(shown(sample(R"({"query": "Hi", "response": "Yo", "system": "S", "history": [["a", "b"]]})").messages),
             "system: S\nuser: a\nassistant: b\nuser: Hi\nassistant: Yo\n");

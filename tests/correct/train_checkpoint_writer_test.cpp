@@ -36,7 +36,7 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
 
     StateReader state(state_folder(checkpoint));
     check_meta(state, run.run);
-    check_data(state, run.batches.identity());
+    check_data(state, run.run, run.batches.identity());
     read_record(state);
     EXPECT_EQ(state.meta().at("step"), 1);
     EXPECT_EQ(read_trainer_state(checkpoint / "trainer_state.json").train_batch_size, 7);

@@ -116,6 +116,9 @@ TEST_F(EvalErrors, Keys) {
     });
   };
   EXPECT_THAT(said(), HasSubstr("neither eval_dataset nor dataset"));
+  recipe.dataset = {(temp / "a.jsonl").string()};
+  recipe.eval_task = {"generation"};
+  EXPECT_THAT(said(), HasSubstr("eval_task: generation needs eval_dataset"));
   recipe.eval_dataset = {(temp / "a.jsonl").string()};
   recipe.eval_task = {"loss", "choice"};
   EXPECT_THAT(said(), HasSubstr("2 tasks for 1 data sets"));

@@ -31,6 +31,7 @@ class EarlierAdapters : public testing::Test {
 TEST_F(EarlierAdapters, AreNamedIfTheListLacksThem) {
   EXPECT_THAT(missing_earlier_adapters(model, {b}), HasSubstr("set adapter_name_or_path: " + a + ", " + b));
   EXPECT_EQ(missing_earlier_adapters(model, {a, b}), "");
+  EXPECT_EQ(continued_adapter(b), "") << "the run made a new adapter";
   EXPECT_EQ(missing_earlier_adapters("merged", {b}), "") << "the merged model has the other adapter in its weights";
   EXPECT_EQ(missing_earlier_adapters(model, {a}), "");
   std::filesystem::create_directory(temp / "b" / "checkpoint-10");
@@ -41,8 +42,10 @@ TEST_F(EarlierAdapters, OfARunThatContinuedTheLastOneAreThoseBeforeIt) {
   write_json_file(temp / "b" / "fettle_run.json",
                   {{"recipe", {{"model_name_or_path", model}, {"adapter_name_or_path", {"x"}}}}});
   EXPECT_EQ(missing_earlier_adapters(model, {b}), "");
+  EXPECT_EQ(continued_adapter(b), "x");
   write_json_file(temp / "b" / "fettle_run.json",
                   {{"recipe", {{"model_name_or_path", model}, {"adapter_name_or_path", {"x", "y"}}}}});
+  EXPECT_EQ(continued_adapter(b), "y");
   EXPECT_THAT(missing_earlier_adapters(model, {b}), AllOf(HasSubstr("x merged into it"), HasSubstr(": x, " + b)));
 }
 

@@ -29,15 +29,22 @@ nlohmann::json recorded_recipe(const fs::path& adapter) {
   return nullptr;
 }
 
-// Returns the adapters that the run merged into its base before it trained.
-std::vector<std::string> merged_by(const nlohmann::json& recipe) {
-  std::vector<std::string> adapters;
+// The adapters that a run started from.
+struct Earlier {
+  std::vector<std::string> merged;  // into the base, before the run trained
+  std::string continued;            // trained further by the run; "" if it trained a new adapter
+};
+
+Earlier earlier_of(const nlohmann::json& recipe) {
+  Earlier earlier;
   const nlohmann::json list = recipe.value("adapter_name_or_path", nlohmann::json::array());
   for (const nlohmann::json& name : list)
-    if (name.is_string()) adapters.push_back(name.get<std::string>());
+    if (name.is_string()) earlier.merged.push_back(name.get<std::string>());
   const bool fresh = recipe.value("create_new_adapter", nlohmann::json(false)) == true;
-  if (!fresh && !adapters.empty()) adapters.pop_back();  // the run continued the last one
-  return adapters;
+  if (fresh || earlier.merged.empty()) return earlier;
+  earlier.continued = std::move(earlier.merged.back());
+  earlier.merged.pop_back();
+  return earlier;
 }
 
 bool same_model(const std::string& one, const std::string& other) {
@@ -53,7 +60,7 @@ std::string missing_earlier_adapters(const std::string& model, const std::vector
     if (!recipe.is_object() || !recipe.contains("model_name_or_path")) continue;
     const nlohmann::json& base = recipe["model_name_or_path"];
     if (!base.is_string() || !same_model(base.get<std::string>(), model)) continue;
-    const std::vector<std::string> merged = merged_by(recipe);
+    const std::vector<std::string> merged = earlier_of(recipe).merged;
     if (merged.size() > i)
       return fmt::format(
           "{0} was trained on {1} with {2} merged into it, so without {2} it does not work; set adapter_name_or_path: "
@@ -61,6 +68,11 @@ std::string missing_earlier_adapters(const std::string& model, const std::vector
           adapters[i], base.get<std::string>(), fmt::join(merged, ", "));
   }
   return "";
+}
+
+std::string continued_adapter(const std::string& adapter) {
+  const nlohmann::json recipe = recorded_recipe(adapter);
+  return recipe.is_object() ? earlier_of(recipe).continued : "";
 }
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-// Defines missing_earlier_adapters, which finds adapters that are used without the adapters below them.
+// Defines what the record of an adapter's run tells of earlier adapters: those below it, and the one it began as.
 #pragma once
 
 #include <string>
@@ -12,5 +12,9 @@ namespace fettle {
 // Returns "" if there is none, or no record. `model` is the name or the folder of the model, `adapters` are folders in
 // the order in which they are applied.
 std::string missing_earlier_adapters(const std::string& model, const std::vector<std::string>& adapters);
+
+// Returns the adapter, as the run's recipe names it, that the run trained further to make `adapter`; "" if the run
+// began a new adapter, or if there is no record. `adapter` is a folder.
+std::string continued_adapter(const std::string& adapter);
 
 }  // namespace fettle

@@ -45,7 +45,7 @@ Problem problem_of_rows(const LabelScan& scan) {
 void check_scan(const LabelScan& scan, bool named, std::optional<Problem> problem, OnBadRow on_bad_row) {
   for (const LabelScan::Kind* bad : {&scan.unreadable, &scan.wrong})
     if (bad->rows > 0 && on_bad_row != OnBadRow::kSkip)
-      throw UserError("{}: {}\n(`on_bad_row: skip` leaves such rows out and counts them)", bad->first, bad->example);
+      throw UserError("{}: {}{}", bad->first, bad->example, kSkipHint);
   if (!named && problem && *problem != Problem::kRegression && scan.fractions.rows > 0 && scan.names.rows == 0 &&
       !scan.names_in_lists)
     throw UserError(

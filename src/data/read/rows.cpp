@@ -43,7 +43,8 @@ std::string why_bad_text(std::string_view text) {
   if (bad == std::string_view::npos) return "";
   if (text[bad] == 0) return "the row has a zero byte; is this a binary file?";
   return fmt::format(
-      "byte {} of the line (0x{:02x}) is not UTF-8; convert the file, for example with `iconv -f latin1 -t utf-8`",
+      "byte {} of the line (0x{:02x}) is not UTF-8; convert the file, for example with `iconv -f windows-1252 -t "
+      "utf-8`",
       bad + 1, static_cast<unsigned char>(text[bad]));
 }
 

@@ -57,6 +57,12 @@ std::string checkpoint_of(const StateReader& state) {
   return state.folder().parent_path().string();
 }
 
+// Returns the checkpoint's weights, as a recipe names them for a new run.
+std::string weights_of(const StateReader& state, const Run& run) {
+  return fmt::format("the checkpoint's weights ({}: {})", run.lora ? "adapter_name_or_path" : "model_name_or_path",
+                     checkpoint_of(state));
+}
+
 constexpr const char* kRemedy =
     "resume with the recipe and the version of fettle that wrote the checkpoint, or start a new run";
 
@@ -77,8 +83,14 @@ void check_arrays(const StateReader& state, const Run& run) {
     if (!wanted.contains(name))
       throw UserError("{} has the array {}, which this run does not train; {}", checkpoint_of(state), name, kRemedy);
   for (const StateArray& array : trained_arrays(run))
-    if (const Shape& found = state.shape(array.name); found != array.shape)
+    if (const Shape& found = state.shape(array.name); found != array.shape) {
+      // The weights of lora_A are [(layers,) rank, in] of each module.
+      const auto rank = [](const Shape& shape) { return std::to_string(shape.dims[shape.dims.size() - 2]); };
+      if (array.name.ends_with("lora_A.weight") && found.dims.size() == array.shape.dims.size() &&
+          rank(found) != rank(array.shape))
+        refuse(state, "lora_rank", rank(found), rank(array.shape));
       refuse(state, array.name, found.to_string(), array.shape.to_string());
+    }
 }
 
 std::string micro_batches_of(int64_t rows_per_device, int64_t accumulation) {
@@ -107,11 +119,10 @@ void check_rows_per_step(const StateReader& state, const Run& run) {
   const int64_t together = mixes_rows(run).empty() ? 0 : state.meta().value("rows_per_micro_batch", int64_t{0});
   throw UserError(
       "{} was written with {} rows per step, but this run has {} (per_device_train_batch_size {} x {} device{} "
-      "(dp x fsdp) x gradient_accumulation_steps {}), so the order of rows would change; {}, or start a new run from "
-      "the checkpoint's weights ({}: {})",
+      "(dp x fsdp) x gradient_accumulation_steps {}), so the order of rows would change; {}, or start a new run in "
+      "another output_dir from {}",
       checkpoint_of(state), found, wanted, run.rows_per_device, run.batch_shards(), run.batch_shards() == 1 ? "" : "s",
-      run.batch.micro_batches, remedy(run, found, together), run.lora ? "adapter_name_or_path" : "model_name_or_path",
-      checkpoint_of(state));
+      run.batch.micro_batches, remedy(run, found, together), weights_of(state, run));
 }
 
 }  // namespace
@@ -237,19 +248,19 @@ void check_base(const StateReader& state, const Json& base) {
     check(digest, "weights of a base model", "model_name_or_path");
 }
 
-void check_data(const StateReader& state, const DataIdentity& data) {
+void check_data(const StateReader& state, const Run& run, const DataIdentity& data) {
   const int64_t found = state.meta().value("rows_per_epoch", int64_t{0});
   if (found != data.groups)
     throw UserError(
         "{} was written in a run with {} rows per epoch, but the data now has {}: rows would be lost or repeated; "
-        "resume with the same data, or start a new run from the checkpoint's weights",
-        checkpoint_of(state), found, data.groups);
+        "resume with the same data, or start a new run in another output_dir from {}",
+        checkpoint_of(state), found, data.groups, weights_of(state, run));
   if (state.meta().value("data_digest", data.digest) != data.digest)
     throw UserError(
         "{} was written in a run with other tokens: the rows, the tokenizer, the chat template or a key of the data "
         "(template, cutoff_len, train_on_prompt, ...) has changed since; resume with the same data and settings, or "
-        "start a new run from the checkpoint's weights",
-        checkpoint_of(state));
+        "start a new run in another output_dir from {}",
+        checkpoint_of(state), weights_of(state, run));
 }
 
 RunRecord read_record(const StateReader& state) {

@@ -37,7 +37,7 @@ void report_remat(const StateReader& state, const Run& run);
 // the result of base_identity() for this run. Skips fields that checkpoints of earlier versions lack.
 void check_base(const StateReader& state, const nlohmann::json& base);
 // Throws UserError when the state was written with other rows or tokens.
-void check_data(const StateReader& state, const DataIdentity& data);
+void check_data(const StateReader& state, const Run& run, const DataIdentity& data);
 // Returns the run's record: trainer_state.json in the checkpoint, the running sums of the log, and the time at which
 // the run first started. Throws DamagedState when trainer_state.json is missing or has changed since it was written, or
 // when a field is broken. In checkpoints of earlier versions the sums and the time are missing; zero and the current
