@@ -25,11 +25,12 @@ struct ResultChat {
 // Returns what the result of a run with the settings `data` has instead of the chat template and the eos_token of
 // `base`. Programs that use the result then render conversations as in training, and stop at the end of a reply.
 //
-// If `data` names a built-in template, the result gets this template, unless the base's own template renders the same
-// (ChatTemplate::written). If generation_config.json (or else config.json) of the base does not name the token with
-// which the template ends a reply, this token becomes an end token of the result. This also holds for the base's own
-// template in the result of training (`adapters` is nullopt). The result of an export whose `data` names no template
-// has the chat of its adapters (chat_of_adapters). Only a model that generates text gets another end token.
+// If `data` names a built-in template or has the text of a template, the result gets this template, unless the base's
+// own template is the same text or renders the same (ChatTemplate::written). If generation_config.json (or else
+// config.json) of the base does not name the token with which the template ends a reply, this token becomes an end
+// token of the result. This also holds for the base's own template in the result of training (`adapters` is nullopt).
+// The result of an export whose `data` names no template has the chat of its adapters (chat_of_adapters). Only a model
+// that generates text gets another end token.
 //
 // If the built-in template does not fit the tokenizer, prints a warning and returns no changes.
 ResultChat result_chat(const ModelRepository& base, const DataSpec& data, bool generates,

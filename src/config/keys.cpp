@@ -27,7 +27,7 @@ std::vector<Key> model_keys() {
        .help = "Start from random weights. The model folder then needs only its config and tokenizer."},
       {.name = "template",
        .member = &Recipe::template_name,
-       .help = "Name of a built-in chat template. If empty, the model's own template.",
+       .help = "Name of a built-in chat template, or a template's Jinja text. If empty, the model's own template.",
        .aliases = {"chat_template"},
        .spellings = {{"tokenizer_default", ""}}},
       {.name = "tool_format",

@@ -90,7 +90,7 @@ std::vector<Key> preference_keys() {
        .help = "Folder of the reference model for stages dpo and kto and for `sft_loss: asft`. This model must have "
                "the architecture of the trained model. If empty, the reference is the model at the start of the run. "
                "If the run trains a new adapter, this reference needs no extra memory.",
-       .aliases = {"ref_model_name_or_path"}},
+       .aliases = {"ref_model_name_or_path", "ref_checkpointer.checkpoint_dir"}},
   };
 }
 

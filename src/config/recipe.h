@@ -22,12 +22,12 @@ struct Recipe {
   std::string model_revision;                     // branch, tag or commit on the hub; empty: main branch
   std::vector<std::string> adapter_name_or_path;  // PEFT adapter folders, or names on a hub
   bool train_from_scratch = false;                // start from random weights; the folder needs no weights
-  std::string template_name;                      // key `template`: name of a built-in; empty: the model's own
-  std::string tool_format;                        // the tool format that the template must have; empty: any
-  std::string enable_thinking = "auto";           // auto, true, false
-  bool preserve_thinking = false;                 // earlier replies keep their thoughts
-  std::string rope_scaling;                       // linear, dynamic, yarn, llama3; empty: the model's own
-  bool resize_vocab = false;                      // the embedding has a row for every token of the tokenizer
+  std::string template_name;             // key `template`: name of a built-in, or a text; empty: the model's own
+  std::string tool_format;               // the tool format that the template must have; empty: any
+  std::string enable_thinking = "auto";  // auto, true, false
+  bool preserve_thinking = false;        // earlier replies keep their thoughts
+  std::string rope_scaling;              // linear, dynamic, yarn, llama3; empty: the model's own
+  bool resize_vocab = false;             // the embedding has a row for every token of the tokenizer
   std::vector<std::string> add_tokens, add_special_tokens;
   std::string new_special_tokens_config;           // a yaml file that maps special tokens to descriptions
   std::string init_special_tokens = "noise_init";  // noise_init, desc_init, desc_init_w_noise

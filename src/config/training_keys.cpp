@@ -195,6 +195,8 @@ std::vector<Key> training_keys() {
                      {"adamw_torch_8bit", "adamw_8bit"},
                      {"paged_adamw_8bit", "adamw_8bit"},
                      {"ao_adamw_4bit", "adamw_torch_4bit"},
+                     {"bitsandbytes.optim.AdamW", "adamw_torch"},
+                     {"bitsandbytes.optim.PagedAdamW", "adamw_torch"},
                      {"bitsandbytes.optim.AdamW8bit", "adamw_8bit"},
                      {"bitsandbytes.optim.PagedAdamW8bit", "adamw_8bit"},
                      {"lion", "lion_32bit"},

@@ -35,7 +35,7 @@ struct DataSpec {
   TextRows sample_by = TextRows::kLine;  // rows of text files, unless the set's entry says otherwise
 
   // How a row becomes tokens.
-  std::string template_name;             // a built-in chat template; "" means the model's own
+  std::string template_name;             // a built-in chat template, or a template's text; "": the model's own
   std::string eos_token;                 // the tokenizer must have it as its eos_token; "": not checked
   std::string tool_format;               // the tool format that the model's template must have; "": any
   Thinking thinking;                     // how the template renders thoughts

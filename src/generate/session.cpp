@@ -71,7 +71,7 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   require_text(request);
   if (adapters == Adapters::kSideBySide) side_by_side_ = side_adapters(model_, request.adapters());
   const DataSpec data = request.data();
-  built_in_template_ = !data.template_name.empty();
+  template_name_ = data.template_name;
   if (system == SystemMessage::kDefault) default_system_ = data.default_system;
   const bool talks = wanted == Template::kRequired || row_reader(request.stage().rows).conversations;
   // Adapters side by side share one template.
@@ -108,14 +108,14 @@ const std::string& Session::template_source(bool with_tools) const {
 std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json,
                                      const std::string& variables) const {
   internal_check(template_.has_value(), "prompt() of messages needs a chat template");
-  give_system(messages, default_system_, built_in_template_);
+  give_system(messages, default_system_, template_name_);
   return template_->prompt(messages, tools_json, variables);
 }
 
 std::string Session::reply_text(std::vector<Message> messages, const Message& reply, const std::string& tools_json,
                                 const std::string& variables) const {
   internal_check(template_.has_value(), "reply_text() needs a chat template");
-  give_system(messages, default_system_, built_in_template_);
+  give_system(messages, default_system_, template_name_);
   messages.push_back(reply);
   messages.back().train = true;
   std::string text;

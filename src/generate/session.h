@@ -86,7 +86,7 @@ class Session {
   Request request_;
   GenerationSpec spec_;
   std::string default_system_;
-  bool built_in_template_ = false;
+  std::string template_name_;  // of the recipe
   Model model_;
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> template_;

@@ -154,6 +154,28 @@ TEST_F(ChatFiles, TheTextInTokenizerConfigIsReplaced) {
   EXPECT_EQ(read_text(to_ / "additional_chat_templates/tool_use.jinja"), tokenizer_.chat_template);
 }
 
+// A text has no {% generation %} marks in the result, because only Transformers knows them.
+TEST_F(ChatFiles, ATemplatesTextInTheRecipeGoesIntoTheResult) {
+  write_text(base_ / "chat_template.jinja", "{{ messages }}");
+  write(kChatml, false);
+  EXPECT_EQ(read_text(to_ / "chat_template.jinja"), kChatml);
+  EXPECT_EQ(json("tokenizer_config.json")["eos_token"], "<|im_end|>");
+  write("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}", false);
+  EXPECT_EQ(read_text(to_ / "chat_template.jinja"),
+            "{% for m in messages %}{% if true %}{{ m.content }}{% endif %}{% endfor %}");
+  write_text(base_ / "chat_template.jinja", kChatml);
+  EXPECT_TRUE(write(kChatml, false).templates.empty()) << "the base has the same text";
+}
+
+TEST_F(ChatFiles, ATemplatesTextInTheRecipeIsAlsoThatForTools) {
+  Json config = read_json_file(base_ / "tokenizer_config.json");
+  config["chat_template"] = Json::array(
+      {{{"name", "default"}, {"template", "{{ messages }}"}}, {{"name", "tool_use"}, {"template", "{{ tools }}"}}});
+  write_json_file(base_ / "tokenizer_config.json", config);
+  write(kChatml, true);
+  EXPECT_EQ(read_text(to_ / "additional_chat_templates/tool_use.jinja"), kChatml);
+}
+
 TEST_F(ChatFiles, AnAdaptersTemplateReplacesThatOfTheBase) {
   write_text(base_ / "chat_template.jinja", "{{ messages }}");
   const fs::path adapter = folder_ / "adapter";

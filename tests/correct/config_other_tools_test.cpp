@@ -1,4 +1,4 @@
-// Tests that recipes of TRL, torchtune, Axolotl and LLaMA-Factory mean what they mean in these tools, where it takes
+// Tests that recipes of TRL, Axolotl and LLaMA-Factory mean what they mean in these tools, where it takes
 // more than a row of a table.
 #include <gtest/gtest.h>
 
@@ -103,6 +103,37 @@ TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
   EXPECT_TRUE(read("model_name_or_path: m\ndataset_name: r\ndatasets:\n- path: a\n").eval_dataset.empty());
   EXPECT_EQ(read("model_name_or_path: m\ndatasets:\n- path: a\n", {"dataset_name=other"}).dataset,
             std::vector<std::string>{"other"});
+}
+
+// A recipe of TRL shows itself by keys that LLaMA-Factory refuses, also when its data set was replaced.
+TEST_F(RecipeShape, TrlsRecipesAreRecognisedWithoutTheirDataSet) {
+  const std::string own = "model_name_or_path: m\ndataset: r.jsonl\n";
+  for (const char* key : {"attn_implementation: sdpa\n", "torch_dtype: null\n", "dataset_num_proc: 2\n"}) {
+    const Recipe recipe = read(own + key);
+    EXPECT_EQ(recipe.finetuning_type, "full") << key;
+    EXPECT_EQ(recipe.learning_rate, 2e-5) << key;
+    EXPECT_NE(said_.find("read as a recipe of TRL"), std::string::npos) << said_;
+    for (const char* other : {"template: llama3\n", "finetuning_type: lora\n", "cutoff_len: 64\n"})
+      EXPECT_EQ(read(own + key + other).finetuning_type, "lora") << key << other;
+  }
+}
+
+TEST_F(RecipeShape, TrlsSplitsAreChosen) {
+  const std::string splits = kTrl + "dataset_train_split: train_sft\ndataset_test_split: test_sft\n";
+  const Recipe recipe = read(splits + "eval_strategy: steps\n");
+  EXPECT_EQ(recipe.dataset, std::vector<std::string>{R"({"hf_hub_url":"maker/rows","split":"train_sft"})"});
+  EXPECT_EQ(recipe.eval_dataset, std::vector<std::string>{R"({"hf_hub_url":"maker/rows","split":"test_sft"})"});
+  EXPECT_TRUE(read(splits).eval_dataset.empty());
+  EXPECT_EQ(read(kTrl, {"dataset_train_split=a"}).dataset,
+            std::vector<std::string>{R"({"hf_hub_url":"maker/rows","split":"a"})"});
+  EXPECT_EQ(read(kTrl + "dataset_train_split: train\n").dataset, std::vector<std::string>{"maker/rows"});
+}
+
+// Each row of TRL's packing strategy `wrapped` may begin in the middle of a text.
+TEST_F(RecipeShape, TrlsWrappedPackingIsRefused) {
+  EXPECT_TRUE(read(kTrl + "packing: true\npacking_strategy: bfd\n").packing);
+  EXPECT_NE(refusal(kTrl + "packing: true\npacking_strategy: wrapped\n").find("set packing_strategy: bfd"),
+            std::string::npos);
 }
 
 TEST_F(RecipeShape, TrlsLossesBelongToStages) {
@@ -305,6 +336,20 @@ TEST_F(RecipeShape, ShortNamesOfOtherToolsAreOnTheHub) {
   EXPECT_EQ(read("model_name_or_path: m\ndataset: imdb\n").dataset[0], "imdb") << "a recipe of Fettle's own";
 }
 
+// With early_stopping_patience, Axolotl's result is the best model, except with `rl`.
+TEST_F(RecipeShape, AxolotlsPatienceKeepsTheBestModel) {
+  const std::string stops = kAxolotlRun + "val_set_size: 0.1\nearly_stopping_patience: 3\n";
+  const std::string steps = "save_steps: 20\neval_steps: 10\n";
+  EXPECT_TRUE(read(stops + steps).load_best_model_at_end);
+  EXPECT_TRUE(read(stops + steps + "reward_model: true\n").load_best_model_at_end);
+  EXPECT_TRUE(read(stops + steps, {"save_steps=30"}).load_best_model_at_end);
+  EXPECT_FALSE(read(stops + steps + "rl: dpo\n").load_best_model_at_end);
+  EXPECT_FALSE(read(stops + "save_steps: 15\neval_steps: 10\n").load_best_model_at_end);
+  EXPECT_FALSE(read(kAxolotlRun + "val_set_size: 0.1\n" + steps).load_best_model_at_end);
+  EXPECT_FALSE(read(stops + steps + "save_only_model: true\n").load_best_model_at_end);
+  EXPECT_NE(said_.find("early_stopping_patience: Axolotl's result is the best model"), std::string::npos) << said_;
+}
+
 TEST_F(RecipeShape, AxolotlsDtypesThatAreOffLeaveBf16On) {
   const std::string start = kAxolotlRun + "datasets:\n- path: r.jsonl\n";
   for (const char* off : {"fp16: false\n", "float16: false\n", "bfloat16: false\n", "fp16:\n"})
@@ -375,65 +420,6 @@ TEST_F(RecipeShape, KeysThatCannotChangeTheResultAreAccepted) {
 
 TEST_F(RecipeShape, LlamaBoardsOwnSettingsAreNoRecipe) {
   EXPECT_NE(refusal("top.booster: auto\ntrain.learning_rate: 5e-5\n").find("training_args.yaml"), std::string::npos);
-}
-
-TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
-  const auto model = [](const std::string& name, const std::string& keys) {
-    return "model:\n  _component_: torchtune.models.llama3_1." + name + "\n" + keys +
-           "checkpointer:\n  _component_: torchtune.training.FullModelHFCheckpointer\n  checkpoint_dir: folder\n"
-           "batch_size: 2\n";
-  };
-  const Recipe full = read(model("llama3_1_8b", ""));
-  EXPECT_EQ(full.finetuning_type, "full");
-  EXPECT_EQ(full.model_name_or_path, "folder");
-  EXPECT_EQ(full.lr_scheduler_type, "constant");
-  EXPECT_EQ(full.max_grad_norm, 0);
-  EXPECT_NE(said_.find("tokenizer.max_seq_len is not given"), std::string::npos) << said_;
-  const Recipe adam =
-      read(model("llama3_1_8b", "") + "clip_grad_norm:\noptimizer:\n  _component_: torch.optim.AdamW\n");
-  EXPECT_EQ(adam.weight_decay, 0.01);
-  EXPECT_EQ(adam.max_grad_norm, 0);
-  const Recipe lora = read(model("lora_llama3_1_8b",
-                                 "  lora_attn_modules: [q_proj, v_proj, output_proj]\n  apply_lora_to_mlp: true\n"
-                                 "  apply_lora_to_output: false\n  lora_rank: 4\n"));
-  EXPECT_EQ(lora.finetuning_type, "lora");
-  EXPECT_EQ(lora.lora_rank, 4);
-  EXPECT_EQ(lora.lora_alpha, 16);
-  EXPECT_EQ(lora.lora_target,
-            (std::vector<std::string>{"q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}));
-  EXPECT_EQ(read(model("qlora_llama3_1_8b", "  lora_attn_modules: [q_proj]\n")).quantization_bit, 4);
-  EXPECT_NE(refusal(model("qlora_llama3_1_8b", "  lora_attn_modules: [q_proj]\n  apply_lora_to_output: true\n"))
-                .find("no LoRA for the head"),
-            std::string::npos);
-  EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: [k_norm]\n")).find("found 'k_norm'"),
-            std::string::npos);
-  EXPECT_NE(refusal(model("lora_llama3_1_8b", "  lora_attn_modules: q_proj\n")).find("wanted a list"),
-            std::string::npos);
-  EXPECT_NE(refusal(model("llama3_1_8b", "  max_batch: 3\n")).find("model.max_batch"), std::string::npos);
-}
-
-const std::string kTorchtune =
-    "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\ntokenizer:\n  max_seq_len: 64\n";
-
-TEST_F(RecipeShape, TorchtunesLossesNameTheStage) {
-  const std::string dpo = "loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n";
-  const Recipe recipe = read(kTorchtune + dpo + "  beta: 0.05\n  label_smoothing: 0.1\nlora_dropout: 0.1\n");
-  EXPECT_EQ(recipe.stage, "dpo");
-  EXPECT_EQ(recipe.pref_beta, 0.05);
-  EXPECT_EQ(recipe.dpo_label_smoothing, 0.1);
-  EXPECT_EQ(recipe.lora_dropout, 0.1) << "torchtune keeps dropout on";
-  EXPECT_EQ(read(kTorchtune + dpo).pref_beta, 0.1);
-  EXPECT_EQ(read(kTorchtune + "loss:\n  _component_: torchtune.modules.loss.LinearCrossEntropyLoss\n").stage, "sft");
-  for (const char* other : {"torchtune.rlhf.loss.PPOLoss", "torchtune.modules.loss.ForwardKLLoss"})
-    EXPECT_NE(refusal(kTorchtune + "loss:\n  _component_: " + other + "\n").find(std::string("the loss ") + other),
-              std::string::npos);
-}
-
-TEST_F(RecipeShape, TorchtuneValidatesOnlyIfItIsAsked) {
-  const std::string rows = "dataset_val:\n  _component_: d\n  split: train[95%:]\nbatch_size_val: ${batch_size}\n";
-  EXPECT_EQ(read(kTorchtune + "run_val_every_n_steps: null\n" + rows).eval_strategy, "no");
-  EXPECT_NE(refusal(kTorchtune + "run_val_every_n_steps: 50\n" + rows).find("set eval_dataset, eval_strategy: steps"),
-            std::string::npos);
 }
 
 const std::string kSwift = "model: m\ntuner_type: lora\ndataset: r.jsonl\n";

@@ -122,6 +122,23 @@ TEST(ChatTemplate, BuiltInsWriteTheirFormats) {
   }
 }
 
+// The recipe may have the text of a template. It is used like the text in the model's folder, also for tools.
+TEST(ChatTemplate, ATextOfTheRecipeReplacesTheModelsOwn) {
+  const std::string text =
+      "{% for m in messages %}{{ m.role }}:{{ m.content }}<|end|>{% endfor %}{% if tools %}{{ tools | length }}"
+      "{% endif %}{% if add_generation_prompt %}assistant:{% endif %}";
+  const TestTokenizer with{.special = {"<s>", "</s>", "<|end|>"}},
+      own{.special = with.special, .chat_template = "{{ 1 }}"};
+  for (const TestTokenizer& files : {with, own}) {
+    const Tokenizer tokenizer = files.open();
+    const ChatTemplate chat(text, tokenizer);
+    const std::vector<Message> talk = {{.role = "user", .content = "Hi"}, {.role = "assistant", .content = "Yo"}};
+    EXPECT_EQ(show(chat, tokenizer, talk).text, "user:Hi<|end|>assistant:[[Yo<|end|>]]");
+    EXPECT_EQ(chat.prompt_text({talk[0]}, R"([{"name": "f"}])"), "user:Hi<|end|>1assistant:");
+    EXPECT_EQ(chat.reply_end(), tokenizer.token_id("<|end|>"));
+  }
+}
+
 TEST(ChatTemplate, BuiltInsHaveTheirSystemText) {
   TestTokenizer files;
   files.special.push_back("<|im_end|>");

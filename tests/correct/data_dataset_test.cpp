@@ -420,6 +420,8 @@ TEST_F(Data, AnEmptySystemMessageCountsAsNone) {
   tokenizer = files.open();
   spec.template_name = "";
   EXPECT_EQ(rows("a.jsonl", with), (Rows{"s|</s>u|q</s>a|[[a</s>]]"})) << "the model's own template gets it";
+  spec.template_name = files.chat_template;
+  EXPECT_EQ(rows("a.jsonl", with), (Rows{"s|</s>u|q</s>a|[[a</s>]]"})) << "a text in the recipe gets it";
   spec.default_system = "S";
   EXPECT_EQ(rows("a.jsonl", with), (Rows{"s|S</s>u|q</s>a|[[a</s>]]"}));
 }

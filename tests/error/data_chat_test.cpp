@@ -27,11 +27,10 @@ TEST(ChatTemplate, UnknownNamesListTheBuiltIns) {
   EXPECT_NE(message.find("chatml"), std::string::npos);
 }
 
-TEST(ChatTemplate, TheTextOfATemplateIsNoName) {
+TEST(ChatTemplate, ErrorsInTheRecipesTemplateNameTheLine) {
   const Tokenizer tokenizer = TestTokenizer().open();
-  const std::string message = failure([&] { ChatTemplate("{% for m in messages %}{{ m }}{% endfor %}", tokenizer); });
-  EXPECT_NE(message.find("put the text into the model folder as chat_template.jinja"), std::string::npos) << message;
-  EXPECT_EQ(message.find("endfor"), std::string::npos);
+  const std::string message = failure([&] { ChatTemplate("a\n{% for m in messages %}{{ m }}", tokenizer); });
+  EXPECT_NE(message.find("the recipe's template:2:"), std::string::npos) << message;
 }
 
 TEST(ChatTemplate, ModelsWithoutATemplateAreRefused) {

@@ -163,6 +163,20 @@ class AxolotlReader {
       handle("eval_steps");
     }
     if (number("saves_per_epoch", 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
+    read_patience();
+  }
+  // With early_stopping_patience, Axolotl's result is the best model. It then demands save_steps and eval_steps. Its
+  // trainers of preferences ignore the patience.
+  void read_patience() {
+    const auto given = [&](const char* key) { return number_of(all_[key], 0); };
+    const bool stops = given("early_stopping_patience") > 0 && evaluates() && !has("rl");
+    if (!stops || !gives("save_steps") || !gives("eval_steps")) return;
+    if (all_["save_strategy"].as<std::string>("steps") != "steps") return;
+    if (std::fmod(given("save_steps"), given("eval_steps")) != 0) return;
+    if (!fettle::is_on(all_["save_only_model"])) return usual("load_best_model_at_end", "true");
+    warn(
+        "early_stopping_patience: Axolotl's result is the best model, but Fettle's is the last one, because "
+        "save_only_model is on; remove that key");
   }
   static bool is_given(const YAML::Node& node) { return node.IsDefined() && !node.IsNull() && number_of(node, 1) != 0; }
   bool gives(const char* key) const { return is_given(all_[key]); }

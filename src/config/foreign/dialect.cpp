@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -9,6 +10,7 @@
 #include "config/foreign/other_defaults.h"
 #include "config/foreign/torchtune.h"
 #include "config/foreign/trl.h"
+#include "config/keys.h"
 #include "config/yaml_text.h"
 
 namespace fettle {
@@ -48,11 +50,19 @@ Dialect read_v1(const YAML::Node& root, const YAML::Node& all) {
 std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& all, const std::string& file) {
   if (is_v1(root)) return read_v1(root, all);
   if (is_axolotl(root)) return read_axolotl(root, all, file);
-  if (is_torchtune(root)) return read_torchtune(root, file);
+  if (is_torchtune(root)) return read_torchtune(root, all, file);
   if (const auto other = read_other_defaults(root, all, file)) return other;
   if (is_trl(root.size() > 0 ? root : all)) return read_trl(root, all, file);
   if (has(root, "model") && has(root, "train_dataset")) return read_v1(root, all);
   return std::nullopt;
+}
+
+bool is_overridden(const YAML::Node& root, const YAML::Node& all, std::string_view key) {
+  return std::any_of(all.begin(), all.end(), [&](const auto& pair) {
+    const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
+    const Key* known = find_key(name);
+    return known != nullptr && known->name == key && !(root[name].IsDefined() && pair.second.is(root[name]));
+  });
 }
 
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file) {

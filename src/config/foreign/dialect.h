@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct Dialect {
 // recipes in Fettle's own format, which is also the format of LLaMA-Factory before v1. Throws UserError for values that
 // cannot be read; the message begins with "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& all, const std::string& file);
+
+// Returns whether an override sets `key`, a key of Fettle, under any of its names.
+bool is_overridden(const YAML::Node& root, const YAML::Node& all, std::string_view key);
 
 // `list` is the content of a LLaMA-Factory v1 file that lists data sets. Returns each data set as JSON text, in the
 // form of an entry of dataset_info.json. Throws UserError, with "FILE:LINE: ", for a data set that cannot be read.

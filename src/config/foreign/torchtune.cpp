@@ -6,6 +6,11 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "config/foreign/nodes.h"
+#include "config/foreign/references.h"
+#include "config/foreign/torchtune_sets.h"
+#include "config/keys.h"
+#include "config/known_keys.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -13,9 +18,7 @@ namespace {
 
 std::string component(const YAML::Node& root) {
   const YAML::Node model = root["model"];
-  if (!model.IsDefined() || !model.IsMap()) return "";
-  const YAML::Node name = model["_component_"];
-  return name.IsDefined() && name.IsScalar() ? name.Scalar() : "";
+  return model.IsDefined() && model.IsMap() ? text_of(model["_component_"]) : "";
 }
 
 // Returns the layers with an adapter, by their names in Hugging Face's layout.
@@ -59,9 +62,8 @@ void read_usual(const YAML::Node& root, Dialect& out) {
   const auto usual = [&](const char* key, const char* value) { out.usual.emplace_back(key, YAML::Node(value)); };
   if (is_missing(root["lr_scheduler"])) usual("lr_scheduler_type", "constant");
   usual("max_grad_norm", "0");
-  const YAML::Node optimizer = inner(root, "optimizer", "_component_");
-  const std::string name = optimizer.IsDefined() && optimizer.IsScalar() ? optimizer.Scalar() : "";
-  if (name.find("AdamW") != std::string::npos) usual("weight_decay", "0.01");
+  if (text_of(inner(root, "optimizer", "_component_")).find("AdamW") != std::string::npos)
+    usual("weight_decay", "0.01");
   if (is_missing(inner(root, "tokenizer", "max_seq_len")) && is_missing(root["cutoff_len"]))
     warn("tokenizer.max_seq_len is not given: torchtune then cuts no row, but Fettle cuts rows at 2048 tokens; set it");
 }
@@ -69,7 +71,7 @@ void read_usual(const YAML::Node& root, Dialect& out) {
 // Reads `loss`. DPO makes the recipe one of preferences; losses of language models are all cross-entropy.
 void read_loss(const YAML::Node& root, const std::string& file, Dialect& out) {
   const YAML::Node given = inner(root, "loss", "_component_");
-  const std::string loss = given.IsDefined() && given.IsScalar() ? given.Scalar() : "";
+  const std::string loss = text_of(given);
   const bool distils = loss.find("KL") != std::string::npos || loss.find("KD") != std::string::npos;
   if (distils || (loss.starts_with("torchtune.rlhf.") && !loss.ends_with(".DPOLoss")))
     throw UserError("{}:{}: the loss {} is not available; use cross-entropy or torchtune.rlhf.loss.DPOLoss", file,
@@ -82,18 +84,36 @@ void read_loss(const YAML::Node& root, const std::string& file, Dialect& out) {
     if (const YAML::Node value = inner(root, "loss", from); !is_missing(value)) out.meant.emplace_back(to, value);
 }
 
+// Reads the folder of DPO's reference model. The model at the start of the run needs no key.
+void read_reference(const YAML::Node& root, Dialect& out) {
+  const YAML::Node reference = inner(root, "ref_checkpointer", "checkpoint_dir");
+  out.handled.insert("ref_checkpointer");
+  if (!text_of(reference).empty() && text_of(reference) != text_of(inner(root, "checkpointer", "checkpoint_dir")))
+    out.meant.emplace_back("ref_model", reference);
+}
+
+// Resolves the references to other keys. Keys that only references name need no meaning of their own.
+void read_references(const YAML::Node& root, const YAML::Node& all, const std::string& file, Dialect& out) {
+  for (const std::string& key : resolve_references(root, all, file)) {
+    if (find_key(key) != nullptr || begins_known_key(key)) continue;
+    out.handled.insert(key);
+    out.handled_words.insert(key);
+  }
+}
+
 }  // namespace
 
 bool is_torchtune(const YAML::Node& root) {
   return component(root).starts_with("torchtune.");
 }
 
-Dialect read_torchtune(const YAML::Node& root, const std::string& file) {
+Dialect read_torchtune(const YAML::Node& root, const YAML::Node& all, const std::string& file) {
   static const std::map<std::string, std::string> kKeys = {{"lora_rank", "lora_rank"},
                                                            {"lora_alpha", "lora_alpha"},
                                                            {"lora_dropout", "lora_dropout"},
                                                            {"use_dora", "use_dora"}};
   Dialect out{.tool = "torchtune"};
+  read_references(root, all, file, out);
   const YAML::Node model = root["model"];
   const std::string name = component(root);
   const bool four_bits = name.find(".qlora_") != std::string::npos || is_on(model["quantize_base"]);
@@ -106,8 +126,15 @@ Dialect read_torchtune(const YAML::Node& root, const std::string& file) {
     out.usual.emplace_back("lora_alpha", YAML::Node("16"));
     if (const YAML::Node target = lora_target(model, file); target.size() > 0) mean("lora_target", target);
   }
+  if (!lora && (text_of(all["dtype"]) == "bf16" || text_of(all["dtype"]) == "bfloat16") && !is_on(all["pure_bf16"]))
+    info(
+        "{}: dtype: torchtune keeps the trained weights in bfloat16, but Fettle keeps them in float32 and computes in "
+        "bfloat16; pure_bf16: true keeps them in bfloat16",
+        place_of(file, all["dtype"]));
   read_usual(root, out);
   read_loss(root, file, out);
+  read_reference(root, out);
+  read_torchtune_sets(root, all, file, out);
   // torchtune validates only if run_val_every_n_steps is set, which is a row of not_available().
   for (const char* key : {"dataset_val", "batch_size_val"}) out.handled.insert(key);
   for (const auto& pair : model) {

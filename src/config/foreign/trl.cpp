@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/foreign/axolotl_sets.h"
+#include "config/foreign/handbook_sets.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -30,7 +31,7 @@ class TrlReader {
  public:
   TrlReader(const YAML::Node& root, const YAML::Node& all, std::string file)
       : root_(root), all_(all), file_(std::move(file)), stage_(text("stage").empty() ? "sft" : text("stage")) {
-    if (stage_ == "orpo") stage_ = "dpo";
+    if (stage_ == "orpo" || has("gamma_beta_ratio")) stage_ = "dpo";
   }
 
   Dialect read() {
@@ -38,10 +39,11 @@ class TrlReader {
     usual("learning_rate", stage_ == "dpo" || stage_ == "kto" ? "1e-6" : stage_ == "rm" ? "1e-4" : "2e-5");
     read_rows();
     read_loss();
+    read_simpo();
     read_smoothing();
     if (is_mixture(all_))
       read_mixture();
-    else
+    else if (!read_handbook())
       read_dataset();
     handle({"dtype", "torch_dtype"});  // in TRL, only the dtype in which weights are loaded
     if (!is_on(all_["fp16"])) usual("bf16", "true");
@@ -59,7 +61,9 @@ class TrlReader {
 
   // Returns whether the stage's trainer has its own router_aux_loss_coef. Those of ORPO and CPO read config.json.
   bool has_balance() const {
-    const std::string loss = text("stage") == "orpo" ? "orpo" : text("pref_loss") + text("loss_type");
+    const std::string loss = text("stage") == "orpo"   ? "orpo"
+                             : has("gamma_beta_ratio") ? "simpo"
+                                                       : text("pref_loss") + text("loss_type");
     return stage_ == "sft" || stage_ == "kto" || (stage_ == "dpo" && loss != "orpo" && loss != "simpo");
   }
 
@@ -131,6 +135,18 @@ class TrlReader {
         root_["loss_type"].IsDefined() ? fmt::format("{}:{}", file_, root_["loss_type"].Mark().line + 1) : file_);
   }
 
+  // Reads gamma_beta_ratio, a key of SimPO's own trainer: the margin divided by beta.
+  void read_simpo() {
+    if (!has("gamma_beta_ratio")) return;
+    handle({"gamma_beta_ratio"});
+    const double beta = all_[has("pref_beta") ? "pref_beta" : "beta"].as<double>(2);
+    usual("pref_beta", "2");
+    mean("gamma_beta_ratio", "stage", YAML::Node("dpo"));
+    mean("gamma_beta_ratio", "pref_loss", YAML::Node("simpo"));
+    mean("gamma_beta_ratio", "simpo_gamma",
+         YAML::Node(fmt::format("{:.9g}", beta * all_["gamma_beta_ratio"].as<double>(-1))));
+  }
+
   // TRL 1 uses label_smoothing only with losses that Fettle lacks.
   void read_smoothing() const {
     const YAML::Node list = all_["loss_type"];
@@ -162,30 +178,57 @@ class TrlReader {
     mean("datasets", "dataset", list);
   }
 
-  // Reads dataset_name with the keys that belong to it. With eval_strategy, TRL evaluates on the split `test`.
+  // Reads the data sets of a recipe of the alignment handbook. Returns false if it has none.
+  bool read_handbook() {
+    handle({"dataset_mixture", "dataset_mixer", "dataset_splits", "dataset_configs"});
+    if (is_overridden(root_, all_, "dataset")) return has_any({"dataset_mixture", "dataset_mixer"});
+    const auto sets = read_handbook_sets(all_, file_);
+    if (!sets) return false;
+    const char* key = sets->key.c_str();
+    mean(key, "dataset", list_of(sets->trained));
+    if (sets->val_size.IsDefined()) mean(key, "val_size", sets->val_size);
+    if (!sets->held_out.empty() && evaluates()) mean(key, "eval_dataset", list_of(sets->held_out));
+    return true;
+  }
+
+  static YAML::Node list_of(const std::vector<std::string>& items) {
+    YAML::Node list(YAML::NodeType::Sequence);
+    for (const std::string& item : items) list.push_back(item);
+    return list;
+  }
+
+  bool evaluates() const {
+    const std::string strategy = text("eval_strategy") + text("evaluation_strategy");
+    return strategy.empty() ? is_on(all_["do_eval"]) : strategy != "no" && strategy != "false";
+  }
+
+  // Reads dataset_name with the keys that belong to it. With eval_strategy, TRL evaluates on the split
+  // dataset_test_split.
   void read_dataset() {
     const std::string name = text("dataset_name"), column = text("dataset_text_field");
     if (name.empty()) return;
     nlohmann::ordered_json entry = {{"hf_hub_url", name}};
+    const std::string trained = text("dataset_train_split"), held_out = text("dataset_test_split");
+    handle({"dataset_train_split", "dataset_test_split"});
     if (has("dataset_config")) entry["subset"] = text("dataset_config");
+    if (!trained.empty() && trained != "train") entry["split"] = trained;
     if (!column.empty() && column != "text") entry["columns"] = {{"prompt", column}};
     const auto set = [&](const char* key, const nlohmann::ordered_json& value) {
-      YAML::Node list(YAML::NodeType::Sequence);
-      list.push_back(value.dump());
-      mean("dataset_name", key, list);
+      mean("dataset_name", key, list_of({value.dump()}));
     };
     if (entry.size() > 1 || is_short_hub_name(name)) {
       handle({"dataset_name", "dataset_config", "dataset_text_field"});
       set("dataset", entry);
     }
-    const std::string evaluates = text("eval_strategy");
+    const std::string strategy = text("eval_strategy");
     std::error_code ignored;
-    if (evaluates.empty() || evaluates == "no" || std::filesystem::exists(name, ignored) ||
+    const bool on_disk = held_out.empty() && std::filesystem::exists(name, ignored);
+    if (strategy.empty() || strategy == "no" || on_disk ||
         has_any({"eval_dataset", "val_size", "val_set_size", "split_dataset_ratio", "test_split_size"}))
       return;
-    entry["split"] = "test";
+    entry["split"] = held_out.empty() ? "test" : held_out;
     set("eval_dataset", entry);
-    info("eval_dataset: the split `test` of {}, as in TRL", name);
+    info("eval_dataset: the split `{}` of {}, as in TRL", entry["split"].get<std::string>(), name);
   }
 
   const YAML::Node& root_;
@@ -200,7 +243,14 @@ bool is_trl(const YAML::Node& root) {
   for (const char* key :
        {"use_peft", "dataset_train_split", "dataset_test_split", "assistant_only_loss", "completion_only_loss"})
     if (is_given(root, key)) return true;
-  return is_given(root, "model_name_or_path") && (is_given(root, "dataset_name") || is_mixture(root));
+  if (!is_given(root, "model_name_or_path")) return false;
+  if (is_given(root, "dataset_name") || is_mixture(root)) return true;
+  // LLaMA-Factory refuses the first keys, and TRL the others. A recipe may have such a key without a value.
+  const auto has = [&](const char* key) { return root[key].IsDefined(); };
+  static constexpr const char* kOwn[] = {"attn_implementation", "torch_dtype",   "dataset_num_proc",
+                                         "dataset_mixture",     "dataset_mixer", "gamma_beta_ratio"};
+  static constexpr const char* kOthers[] = {"finetuning_type", "template", "flash_attn", "cutoff_len"};
+  return std::ranges::any_of(kOwn, has) && std::ranges::none_of(kOthers, has);
 }
 
 Dialect read_trl(const YAML::Node& root, const YAML::Node& all, const std::string& file) {

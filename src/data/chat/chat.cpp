@@ -37,6 +37,10 @@ ordered_json message_json(const Message& message, const ToolCallForm& form) {
 
 }  // namespace
 
+bool is_template_text(const std::string& name) {
+  return name.find("{%") != std::string::npos || name.find("{{") != std::string::npos;
+}
+
 void ChatTemplate::State::add_stop(const std::string& token) {
   const auto id = tokenizer.token_id(token);
   if (!id || std::find(stop_ids.begin(), stop_ids.end(), *id) != stop_ids.end()) return;
@@ -261,12 +265,17 @@ bool ChatTemplate::State::agrees_with(const State& other, bool system, const Tem
   }
 }
 
-std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTemplate* known, const Tokenizer& tokenizer,
-                                                              const LocalTime& now, const Thinking& thinking) {
-  const std::string source = known ? std::string(known->jinja) : *tokenizer.chat_template();
-  const std::string with_tools = known ? source : tokenizer.chat_template("tool_use").value_or(source);
-  auto state = std::make_shared<State>(
-      tokenizer, known ? "the template " + std::string(known->name) : "the model's chat template", source, with_tools);
+std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTemplate* known, const std::string& text,
+                                                              const Tokenizer& tokenizer, const LocalTime& now,
+                                                              const Thinking& thinking) {
+  const bool own = !known && text.empty();
+  const std::string source = known ? std::string(known->jinja) : own ? *tokenizer.chat_template() : text;
+  const std::string with_tools = own ? tokenizer.chat_template("tool_use").value_or(source) : source;
+  const std::string name = known ? "the template " + std::string(known->name)
+                           : own ? "the model's chat template"
+                                 : "the recipe's template";
+  auto state = std::make_shared<State>(tokenizer, name, source, with_tools);
+  state->of_recipe = !known && !own;
   state->now = now;
   for (auto [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
                             {"eos_token", tokenizer.eos_token()},
@@ -287,22 +296,19 @@ std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTempl
 
 ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now,
                            const Thinking& thinking) {
-  const BuiltInTemplate* known = name.empty() ? nullptr : find_template(name);
-  if (name.find("{%") != std::string::npos || name.find("{{") != std::string::npos)
-    throw UserError(
-        "template: found the text of a template, wanted the name of a built-in one; put the text into the model folder "
-        "as chat_template.jinja, and leave the key empty");
-  if (!name.empty() && !known)
+  const bool text = is_template_text(name);
+  const BuiltInTemplate* known = name.empty() || text ? nullptr : find_template(name);
+  if (!name.empty() && !text && !known)
     throw UserError(
         "template: '{}' is not known; choose one of {}, or leave the key empty for the model's own template", name,
         template_names());
   const bool has_own = tokenizer.chat_template().has_value();
-  if (!known && !has_own)
+  if (name.empty() && !has_own)
     throw UserError("the model has no chat template of its own; choose one with `template:`: {}", template_names());
-  state_ = make_state(known, tokenizer, now, thinking);
+  state_ = make_state(known, text ? name : "", tokenizer, now, thinking);
   if (!known || !has_own) return;
   try {
-    auto own = make_state(nullptr, tokenizer, now, thinking);
+    auto own = make_state(nullptr, "", tokenizer, now, thinking);
     if (own->agrees_with(*state_)) with_calls_ = std::move(own);
   } catch (const UserError&) {
     // The model's own template cannot be read, so the built-in template is used instead.

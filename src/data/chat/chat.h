@@ -45,14 +45,17 @@ struct Thinking {
   bool drop_old = false;        // built-in templates leave out thoughts of earlier replies
 };
 
+// Returns whether `name`, the recipe's key `template`, is the text of a template. It then replaces the model's own.
+bool is_template_text(const std::string& name);
+
 class ChatTemplate {
  public:
-  // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...). If `name` is empty, the model's own
-  // template is used. Keeps the tokenizer by reference. strftime_now in a template gives the time `now`. Throws
-  // UserError when the name is unknown, when it is empty and the model has no template of its own, and when the
-  // tokenizer lacks the end-of-turn token of a built-in template. Built-in templates do not render tools. So a
-  // conversation with tools uses the model's own template if both templates render plain conversations to the same
-  // text.
+  // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or the Jinja text of a template. If
+  // `name` is empty, the model's own template is used. Keeps the tokenizer by reference. strftime_now in a template
+  // gives the time `now`. Throws UserError when the name is unknown, when it is empty and the model has no template of
+  // its own, and when the tokenizer lacks the end-of-turn token of a built-in template. Built-in templates do not
+  // render tools. So a conversation with tools uses the model's own template if both templates render plain
+  // conversations to the same text.
   ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
                const Thinking& thinking = {});
 
@@ -107,10 +110,12 @@ class ChatTemplate {
   // Returns the id of the token with which the template ends a reply; nullopt when there is none.
   std::optional<int32_t> reply_end() const;
 
-  // How the files of a model give a built-in template to other programs.
+  // How the files of a model give the recipe's template to other programs.
   struct Written {
-    std::string jinja;       // the template; it reads only variables that Transformers sets
-    std::string with_tools;  // the model's own template, if it renders tools and has no other name yet; "": none
+    std::string jinja;  // the template; it reads only variables that Transformers sets
+    // The template for tools. With a built-in template: the model's own, if it renders tools and has no other name
+    // yet. With a text: the text, if the model has another template for tools. "": none.
+    std::string with_tools;
   };
   // Returns how a model that was trained with this template gives it to other programs. `default_system` is the
   // recipe's default_system; it replaces the template's default system text unless it is "". Returns nullopt if this is
@@ -125,8 +130,9 @@ class ChatTemplate {
 
  private:
   struct State;
-  static std::shared_ptr<State> make_state(const BuiltInTemplate* known, const Tokenizer& tokenizer,
-                                           const LocalTime& now, const Thinking& thinking);
+  // `text` is the recipe's text of a template; "" for the model's own, unless `known` is set.
+  static std::shared_ptr<State> make_state(const BuiltInTemplate* known, const std::string& text,
+                                           const Tokenizer& tokenizer, const LocalTime& now, const Thinking& thinking);
   const State& state_for(const std::vector<Message>& messages, const std::string& tools_json) const;
 
   std::shared_ptr<const State> state_;

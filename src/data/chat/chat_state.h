@@ -45,6 +45,7 @@ struct ChatTemplate::State {
   std::string name;
   TemplateSource plain, tools;  // `tools` renders conversations with tools
   bool built_in = false;
+  bool of_recipe = false;  // the template is a text in the recipe
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   std::vector<std::string> stops;  // the texts of stop_ids
   std::vector<int32_t> stop_ids;

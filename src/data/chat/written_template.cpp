@@ -94,6 +94,12 @@ std::string ChatTemplate::State::with_values(const TemplateInput& given) const {
 }
 
 std::optional<ChatTemplate::Written> ChatTemplate::written(const std::string& default_system) const {
+  if (state_->of_recipe) {
+    const Tokenizer& tokenizer = state_->tokenizer;
+    if (tokenizer.chat_template() == state_->plain.text) return std::nullopt;
+    const std::string text = without_marks(state_->plain.text);
+    return Written{text, tokenizer.chat_template("tool_use") ? text : ""};
+  }
   if (!state_->built_in) return std::nullopt;
   TemplateInput given;
   if (!default_system.empty()) given.variables["default_system"] = default_system;
