@@ -4,12 +4,10 @@
 set -euo pipefail
 log=$1 folder=$2 requirements=$3
 shift 3
-for python in python3 /usr/bin/python3; do
-  "$python" -m pip --version >/dev/null 2>&1 && break
-done
+python=$("$(dirname "$0")/python_with_pip.sh")
 "$python" -m pip download --quiet --disable-pip-version-check --retries 2 --no-deps --require-hashes \
   --only-binary=:all: --dest "$folder" --requirement "$requirements" "$@" >"$log" 2>&1 && exit
-reason=$(grep '^ERROR: ' "$log" | tail -n 1)
+reason=$(grep '^ERROR: ' "$log" | tail -n 1) || true
 if grep -Eq 'NewConnectionError|NameResolutionError|Timeout|ConnectionReset|ProxyError' "$log"; then
   reason="the network cannot be reached"
 fi

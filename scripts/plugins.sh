@@ -23,17 +23,12 @@ die() {
 
 # fetch NAME...: downloads the wheels of these lines of plugins.txt into the staging folder.
 fetch() {
-  local name python
-  for python in python3 /usr/bin/python3; do  # a virtual environment may have no pip
-    "$python" -m pip --version >/dev/null 2>&1 && break
-  done
+  local name
   for name in "$@"; do grep "^$name==" "$here/plugins.txt"; done >"$staging/wanted.txt"
   echo "plugins: fetching $*" >&2
-  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-cache-dir --require-hashes \
-    --only-binary=:all: --implementation cp --python-version 3.11 --abi none --platform manylinux_2_27_x86_64 \
-    --platform manylinux_2_25_x86_64 --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 --dest "$staging" \
-    --requirement "$staging/wanted.txt" >&2 ||
-    die "pip could not fetch $* (see above); check the network and pip's configuration, then run again"
+  "$here/pip_download.sh" "$cache/plugins.log" "$staging" "$staging/wanted.txt" --no-cache-dir --implementation cp \
+    --python-version 3.11 --abi none --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 \
+    --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 || exit 1
 }
 
 # extract WHEEL-PATTERN TO MEMBER...: unpacks members of the wheel to TO. Each keeps its path in the wheel. The callers

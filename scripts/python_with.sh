@@ -4,7 +4,7 @@
 set -euo pipefail
 requirements=$1
 shift
-cache=${FETTLE_CACHE:-$HOME/.cache/fettle}
+cache=${FETTLE_CACHE:-${HOME:?set HOME or FETTLE_CACHE}/.cache/fettle}
 env="$cache/$(basename "$requirements" .txt)-$(sha256sum "$requirements" | cut -c1-12)"
 if [[ ! -x $env/bin/python ]]; then
   mkdir -p "$cache"
@@ -15,7 +15,7 @@ if [[ ! -x $env/bin/python ]]; then
   echo "installing the packages of $(basename "$requirements") in $env" >&2
   rm -rf "$env.part"
   python3 -m venv --without-pip "$env.part"
-  python3 -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check install \
+  "$("$(dirname "$0")/python_with_pip.sh")" -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check install \
     -r "$requirements" "$@" >&2
   rm -rf "$env"
   mv "$env.part" "$env"

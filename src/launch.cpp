@@ -19,6 +19,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files/own_program.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/process_name.h"
@@ -86,7 +87,7 @@ std::string command_of(const LaunchOptions& options, const std::vector<std::stri
       shell_word(options.address.empty() ? without_user(hosts[0]) : options.address), job);
   for (const auto& [name, value] : passed_on()) text += fmt::format("export {}={} && ", name, shell_word(value));
   if (options.port != 0) text += fmt::format("export FETTLE_STORE_PORT={} && ", options.port);
-  text += "{ " + shell_word(fs::read_symlink("/proc/self/exe").string()) + " train";
+  text += "{ " + shell_word(own_program().string()) + " train";
   for (const std::string& word : options.words) text += " " + shell_word(word);
   // A shell gives background jobs an empty standard input. Descriptor 3 keeps the input of this command, so that a
   // background job can wait for the end of this input.

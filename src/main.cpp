@@ -12,6 +12,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/files/own_program.h"
 #include "base/files/standard_output.h"
 #include "base/files/standard_streams.h"
 #include "base/interrupt.h"
@@ -493,8 +494,7 @@ int main(int argc, char** argv) {
   using namespace fettle;
   hold_standard_streams();
   end_on_signals();
-  std::error_code none;
-  use_own_fonts(std::filesystem::read_symlink("/proc/self/exe", none));
+  use_own_fonts(own_program());
   try {
     const int code = run(argc, argv);
     check_written(std::cout);

@@ -7,12 +7,20 @@
 #include <fstream>
 #include <string>
 
+#include "base/text.h"
+
 namespace fettle {
 
 // Returns the variable's value; "" when it is not set.
 inline std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+// Returns whether the variable is 1, true, yes or on, in upper or lower case.
+inline bool environment_is_on(const char* name) {
+  const std::string value = lower_case(environment(name));
+  return value == "1" || value == "true" || value == "yes" || value == "on";
 }
 
 // Returns this machine's name; "" when it has none.

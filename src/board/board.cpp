@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/files/own_program.h"
 #include "base/files/run_files.h"
 #include "base/interrupt.h"
 #include "base/json_text.h"
@@ -266,7 +267,7 @@ int run_board(const BoardOptions& given) {
     throw UserError(
         "FETTLE_BOARD_TOKEN may contain only letters, digits and . _ ~ -, because it is part of an address");
   const InterruptScope interrupts;
-  BoardServer server(options, std::filesystem::read_symlink("/proc/self/exe"));
+  BoardServer server(options, own_program());
   const int port = server.bind();
   const std::string shown = options.host == "0.0.0.0"                     ? "127.0.0.1"
                             : options.host.find(':') != std::string::npos ? "[" + options.host + "]"

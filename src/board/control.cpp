@@ -189,7 +189,14 @@ ordered_json Control::stop(RunList& runs, const ordered_json& asked) {
                       owner->pid, owner->pid);
     process = static_cast<pid_t>(owner->pid);
   }
+  const std::lock_guard lock(mutex_);
+  const auto known = asked_to_stop_.find(name);
+  if (known != asked_to_stop_.end() && known->second == process)
+    return {{"text", fmt::format("already stopping: the run finishes its step, saves a checkpoint and ends; `kill {}` "
+                                 "in a terminal ends it at once",
+                                 process)}};
   if (kill(process, SIGTERM) != 0) throw UserError("cannot stop process {}: {}", process, std::strerror(errno));
+  asked_to_stop_[name] = process;
   return {{"text", "asked to stop: the run finishes its step, saves a checkpoint and ends"}};
 }
 

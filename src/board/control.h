@@ -33,7 +33,8 @@ class Control {
   nlohmann::ordered_json start(RunList& runs, const nlohmann::ordered_json& asked);
   // {name} -> {name}: continues a run from its newest checkpoint.
   nlohmann::ordered_json resume(RunList& runs, const nlohmann::ordered_json& asked);
-  // {name} -> {text}: sends SIGTERM, so that the run saves a checkpoint and ends.
+  // {name} -> {text}: sends SIGTERM, so that the run saves a checkpoint and ends. Sends it only once to a process,
+  // because a second signal would end the run without a checkpoint.
   nlohmann::ordered_json stop(RunList& runs, const nlohmann::ordered_json& asked);
 
  private:
@@ -42,7 +43,7 @@ class Control {
 
   Jobs& jobs_;
   mutable std::mutex mutex_;
-  std::map<std::string, pid_t> started_;  // by the run's name
+  std::map<std::string, pid_t> started_, asked_to_stop_;  // by the run's name
 };
 
 }  // namespace fettle

@@ -55,7 +55,7 @@ std::string content_of(const ordered_json& value, const std::string& what, std::
     if (!inner && part.is_object() && part.contains("type") && part["type"] == "text")
       inner = find_column(part, "value");
     if (!inner)
-      bad_row("'{}' has a part of type {}, but only text can be trained", what,
+      bad_row("'{}' has a part of type {}, but only text is supported", what,
               part.is_object() && part.contains("type") ? part["type"].dump() : part.type_name());
     add(text_of(*inner, "'" + what + ".text'"), part_trained(part));
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -272,6 +273,19 @@ class Downloads {
            same_origin(transfer.url, settings_.endpoint);
   }
 
+  // Returns what to do when a file cannot be fetched because of the status of its reply. The token is sent to the hub
+  // only, so it does not matter to the hosts to which the hub redirects.
+  std::string status_remedy(const Transfer& transfer) const {
+    if (transfer.reply.status != 401 && transfer.reply.status != 403) return "start again to list the files anew";
+    if (same_origin(transfer.url, settings_.endpoint))
+      return fmt::format("does the token in {} belong to someone who may read the file?",
+                         variables_of(settings_.hub).token);
+    return fmt::format(
+        "the hub redirects to this host, and a proxy or firewall may block it: allow {} and check https_proxy, or "
+        "start again",
+        settings_.hub == Hub::kHuggingFace ? "*.hf.co and *.xethub.hf.co" : "this host");
+  }
+
   // Decides what to do after a transfer has ended, with or without a reply.
   void finish(Transfer& transfer, CURLcode code) {
     transfer.part.check();
@@ -296,22 +310,24 @@ class Downloads {
                       host_of(transfer.url), names.endpoint);
     if (code == CURLE_OK && !is_transient(status))
       throw UserError("{}: {} answers with status {}; {}", transfer.wanted.file.path, host_of(transfer.url), status,
-                      status == 401 || status == 403
-                          ? fmt::format("does the token in {} belong to someone who may read the file?", names.token)
-                          : "start again to list the files anew");
+                      status_remedy(transfer));
     if (code == CURLE_WRITE_ERROR)
       return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");
-    retry(transfer, code == CURLE_OK ? fmt::format("status {}", status) : failure_text(code, transfer.url));
+    retry(transfer, code == CURLE_OK ? fmt::format("{} answers with status {}", host_of(transfer.url), status)
+                                     : failure_text(code, transfer.url));
   }
 
   void retry(Transfer& transfer, const std::string& why) {
     if (++transfer.failures >= kMostAttempts)
       throw UserError("{}: {}, {} times; start again to continue (what was fetched is kept)", transfer.wanted.file.path,
                       why, kMostAttempts);
-    debug("{}: {}; trying again", transfer.wanted.file.path, why);
     const double wait = settings_.pause_seconds * (1 << (transfer.failures - 1));
-    transfer.not_before = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                             std::chrono::duration<double>(pause_of(transfer.reply, wait, 300)));
+    const double seconds = pause_of(transfer.reply, wait, 300);
+    const Clock::time_point now = Clock::now();
+    transfer.not_before = now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    // The other files of a busy host have to wait, too; the user reads this once.
+    Clock::time_point& said_until = said_until_[host_of(transfer.url)];
+    if (now >= said_until && say_pause(why, seconds)) said_until = transfer.not_before;
     transfer.url = transfer.wanted.url;  // the address of the last redirect may have expired
     transfer.hops = 0;
   }
@@ -363,6 +379,7 @@ class Downloads {
   const RepoName& repo_;
   const RepoFolder& folder_;
   std::vector<Download> waiting_;
+  std::map<std::string, Clock::time_point> said_until_;  // by host: the end of the pause that the user knows of
   DownloadProgress progress_;
   std::unique_ptr<CURLM, CURLMcode (*)(CURLM*)> multi_{curl_multi_init(), curl_multi_cleanup};
   std::vector<std::unique_ptr<Transfer>> transfers_;

@@ -93,8 +93,8 @@ HttpReply get_after_redirects(CURL* easy, const HubSettings& settings, std::stri
     if (!is_redirect(reply.status)) return reply;
     url = redirect_target(url, reply.header("location"));
   }
-  throw UserError("{} redirects again and again; check {} and https_proxy", host_of(url),
-                  variables_of(settings.hub).endpoint);
+  throw HubRefusal(HubRefusal::Reason::kOther, fmt::format("{} redirects again and again; check {} and https_proxy",
+                                                           host_of(url), variables_of(settings.hub).endpoint));
 }
 
 void pause(double seconds) {
@@ -129,15 +129,19 @@ bool same_origin(const std::string& a, const std::string& b) {
 
 std::string redirect_target(const std::string& from, const std::string& location) {
   if (location.empty())
-    throw UserError("{} sends a redirect without an address; check {}, or for ModelScope {}", host_of(from),
-                    variables_of(Hub::kHuggingFace).endpoint, variables_of(Hub::kModelScope).endpoint);
+    throw HubRefusal(
+        HubRefusal::Reason::kOther,
+        fmt::format("{} sends a redirect without an address; check {}, or for ModelScope {}", host_of(from),
+                    variables_of(Hub::kHuggingFace).endpoint, variables_of(Hub::kModelScope).endpoint));
   const Url address = parsed(from);
   const std::string before = part_of(address, CURLUPART_SCHEME);
   const CURLUcode set = curl_url_set(address.get(), CURLUPART_URL, location.c_str(), CURLU_NON_SUPPORT_SCHEME);
   const std::string scheme = part_of(address, CURLUPART_SCHEME);
   if (set != CURLUE_OK || (scheme != "https" && scheme != "http") || (before == "https" && scheme != "https"))
-    throw UserError("{} redirects to {}, wanted {}; the redirect is not followed", host_of(from),
-                    set == CURLUE_OK ? scheme : "an unreadable address", before == "https" ? "https" : "http or https");
+    throw HubRefusal(HubRefusal::Reason::kOther,
+                     fmt::format("{} redirects to {}, wanted {}; the redirect is not followed", host_of(from),
+                                 set == CURLUE_OK ? scheme : "an unreadable address",
+                                 before == "https" ? "https" : "http or https"));
   return part_of(address, CURLUPART_URL);
 }
 
@@ -172,6 +176,15 @@ double pause_of(const HttpReply& reply, double otherwise, double most) {
   }
   const double asked = std::strtod(text.c_str(), nullptr);  // strtod returns 0 for a date
   return std::min(std::max(asked, otherwise), most);
+}
+
+bool say_pause(const std::string& why, double seconds) {
+  const std::string text = fmt::format("{}; trying again in {:.0f} s", why, seconds);
+  if (seconds > 5)
+    info("{}", text);
+  else
+    debug("{}", text);
+  return seconds > 5;
 }
 
 std::string certificates(const std::filesystem::path& root) {
@@ -246,11 +259,11 @@ HttpReply send_again(const HubSettings& settings, const std::string& url, int at
       HttpReply reply = send();
       if (last || !is_transient(reply.status)) return reply;
       const double seconds = pause_of(reply, wait, 300);
-      if (seconds > 5) info("{} answers with status {}; trying again in {:.0f} s", host_of(url), reply.status, seconds);
+      say_pause(fmt::format("{} answers with status {}", host_of(url), reply.status), seconds);
       pause(seconds);
     } catch (const HttpFailure& failure) {
       if (last || failure.unreachable()) throw;
-      debug("{}: {}; trying again", host_of(url), failure.what());
+      say_pause(failure.what(), wait);
       pause(wait);
     }
   }

@@ -36,6 +36,18 @@ class HttpFailure : public UserError {
   CURLcode code_;
 };
 
+// Thrown when the hub refused a request, and when something else than a hub answered, such as a network's login page.
+// The message says why, and what the user can do.
+class HubRefusal : public UserError {
+ public:
+  enum class Reason { kNoRepo, kNoRevision, kNoAccess, kOther };
+  HubRefusal(Reason reason, const std::string& what) : UserError("{}", what), reason_(reason) {}
+  Reason reason() const { return reason_; }
+
+ private:
+  Reason reason_;
+};
+
 // Returns the host of an address without the port: "cdn.example.org".
 std::string host_of(const std::string& url);
 // Returns whether both addresses have the same scheme, host and port.
@@ -55,6 +67,9 @@ bool is_transient(long status);
 // Returns how many seconds to wait: as many as the reply asks for (Retry-After, or RateLimit's t=), but at least
 // `otherwise` and at most `most`.
 double pause_of(const HttpReply& reply, double otherwise, double most);
+// Says why a request is sent again after `seconds`: to the user if this is more than 5 s, else to the debug log.
+// Returns whether it told the user.
+bool say_pause(const std::string& why, double seconds);
 // Returns the path of the file with the certificates to trust: the one that the user has set for this or for other
 // tools, else the system's. Returns "" for libcurl's own default, which is Debian's file. The wheel's libcurl has this
 // default on other distributions, too. `root` is the folder with this machine's folder etc; only tests give another
@@ -73,9 +88,9 @@ void prepare(CURL* easy, const HubSettings& settings, const std::string& url, in
 void take_header_line(HttpReply& reply, std::string_view line);
 
 // Calls `send` until its reply has a status that is not transient (is_transient), up to `attempts` times in all, and
-// returns the last reply. Pauses between the calls. If a pause after a transient status is longer than 5 s, prints a
-// message. Also tries again after HttpFailure. Throws HttpFailure after the last attempt, and at once when the host
-// cannot be reached. After a signal, throws like InterruptScope::check.
+// returns the last reply. Pauses between the calls (say_pause). Also tries again after HttpFailure. Throws HttpFailure
+// after the last attempt, and at once when the host cannot be reached. After a signal, throws like
+// InterruptScope::check.
 HttpReply send_again(const HubSettings& settings, const std::string& url, int attempts,
                      const std::function<HttpReply()>& send);
 

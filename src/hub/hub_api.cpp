@@ -14,12 +14,18 @@ using nlohmann::json;
 constexpr int kMostPages = 10000;
 constexpr size_t kMostFiles = 5000000;
 
+// Returns what is thrown if a reply is not that of a hub.
+HubRefusal not_a_hub(const std::string& what) {
+  return {HubRefusal::Reason::kOther, what};
+}
+
 json parsed_body(const HubSettings& settings, const HttpReply& reply, const std::string& url) {
   json value = parse_json_or_discard<json>(reply.body);
   if (value.is_discarded())
-    throw UserError(
-        "{} answers with something other than JSON; does {} name a hub, or does the network show a login page?",
-        url.substr(0, url.find('?')), variables_of(settings.hub).endpoint);
+    throw not_a_hub(fmt::format(
+        "{} answers with something other than JSON; check that {} names a hub, and that the network shows no login "
+        "page",
+        url.substr(0, url.find('?')), variables_of(settings.hub).endpoint));
   return value;
 }
 
@@ -82,7 +88,8 @@ Listing list_hugging_face(const HubSettings& settings, const RepoName& repo, con
     const HttpReply reply = ask(settings, repo, url, 5);
     const json entries = parsed_body(settings, reply, url);
     if (!entries.is_array())
-      throw UserError("{}: found no list of files; does HF_ENDPOINT name a hub?", api_url(settings, repo));
+      throw not_a_hub(
+          fmt::format("{}: found no list of files; check that HF_ENDPOINT names a hub", api_url(settings, repo)));
     for (const json& entry : entries)
       if (text_in(entry, "type") == "file") out.push_back(hugging_face_file(entry));
     if (out.size() > kMostFiles) throw_too_many_files(settings, repo);
@@ -104,7 +111,8 @@ Listing list_model_scope(const HubSettings& settings, const RepoName& repo, cons
     const json* data = member(reply, "Data");
     const json* files = data != nullptr && data->is_object() ? member(*data, "Files") : data;
     if (files == nullptr || !files->is_array())
-      throw UserError("{}: found no list of files: {}", api_url(settings, repo), text_in(reply, "Message"));
+      throw not_a_hub(
+          fmt::format("{}: found no list of files: {}", api_url(settings, repo), text_in(reply, "Message")));
     for (const json& entry : *files)
       if (text_in(entry, "Type") != "tree") out.push_back(model_scope_file(entry));
     if (out.size() > kMostFiles) break;
@@ -125,7 +133,7 @@ std::string find_commit(const HubSettings& settings, const RepoName& repo, int a
   if (settings.hub == Hub::kModelScope) return revision;
   const std::string url = fmt::format("{}/revision/{}", api_url(settings, repo), escaped(revision, false));
   const std::string commit = text_in(parsed_body(settings, ask(settings, repo, url, attempts), url), "sha");
-  if (!is_hex(commit, 40)) throw UserError("{}: found no commit; does HF_ENDPOINT name a hub?", url);
+  if (!is_hex(commit, 40)) throw not_a_hub(fmt::format("{}: found no commit; check that HF_ENDPOINT names a hub", url));
   return commit;
 }
 

@@ -11,17 +11,6 @@
 
 namespace fettle {
 
-// Thrown when the hub refused a request. The message says why, and what the user can do.
-class HubRefusal : public UserError {
- public:
-  enum class Reason { kNoRepo, kNoRevision, kNoAccess, kOther };
-  HubRefusal(Reason reason, const std::string& what) : UserError("{}", what), reason_(reason) {}
-  Reason reason() const { return reason_; }
-
- private:
-  Reason reason_;
-};
-
 // Returns the full commit hash (40 digits) of repo.revision, a branch, tag or commit. An empty revision means the
 // branch main. For ModelScope, returns the revision itself, or "master" if it is empty or "main". `attempts`: see
 // http_get. Throws HubRefusal, and HttpFailure when the hub cannot be reached.

@@ -19,12 +19,6 @@ std::string variable_of(std::initializer_list<const char*> names) {
   return "";
 }
 
-bool is_on(const std::string& value) {
-  std::string upper = value;
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return std::toupper(c); });
-  return upper == "1" || upper == "ON" || upper == "YES" || upper == "TRUE";
-}
-
 fs::path home() {
   return environment("HOME");
 }
@@ -74,7 +68,7 @@ HubSettings hugging_face() {
   const fs::path base = hugging_face_home();
   out.cache = expanded(variable_of({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}));
   if (out.cache.empty() && !base.empty()) out.cache = base / "hub";
-  if (!is_on(environment("HF_HUB_DISABLE_IMPLICIT_TOKEN"))) {
+  if (!environment_is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
     out.token = trimmed(variable_of({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}));
     check_token(out.token, "HF_TOKEN");
     if (out.token.empty()) {
@@ -113,14 +107,14 @@ void check_token(const std::string& token, const std::string& where) {
 
 HubSettings read_hub_settings(Hub hub) {
   HubSettings out = hub == Hub::kModelScope ? model_scope() : hugging_face();
-  out.offline = is_on(variable_of({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}));
+  out.offline = environment_is_on(environment("HF_HUB_OFFLINE").empty() ? "TRANSFORMERS_OFFLINE" : "HF_HUB_OFFLINE");
   out.connect_seconds = seconds_of("HF_HUB_ETAG_TIMEOUT", out.connect_seconds);
   out.stall_seconds = seconds_of("HF_HUB_DOWNLOAD_TIMEOUT", out.stall_seconds);
   return out;
 }
 
 Hub hub_of_environment() {
-  return is_on(environment("USE_MODELSCOPE_HUB")) ? Hub::kModelScope : Hub::kHuggingFace;
+  return environment_is_on("USE_MODELSCOPE_HUB") ? Hub::kModelScope : Hub::kHuggingFace;
 }
 
 }  // namespace fettle

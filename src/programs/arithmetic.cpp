@@ -1,9 +1,9 @@
 #include "programs/arithmetic.h"
 
 #include <cmath>
-#include <cstdlib>
 
 #include "base/arrays/trial_numbers.h"
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/ops.h"
@@ -69,8 +69,7 @@ void require_arithmetic(Devices& devices) {
 }
 
 bool arithmetic_is_waived() {
-  const char* value = std::getenv("FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC");
-  return value != nullptr && std::string_view(value) != "" && std::string_view(value) != "0";
+  return environment_is_on("FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC");
 }
 
 }  // namespace fettle

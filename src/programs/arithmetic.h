@@ -17,7 +17,7 @@ std::string find_arithmetic_fault(Devices& devices);
 // warns.
 void require_arithmetic(Devices& devices);
 
-// Returns whether FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC is set. Tests that run a plugin without its hardware set it.
+// Returns whether FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC is on. Tests that run a plugin without its hardware set it.
 bool arithmetic_is_waived();
 
 }  // namespace fettle

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "base/environment.h"
@@ -280,7 +279,7 @@ Executable Devices::compile(const Program& program) {
 Executable Devices::compile(const Program& program, const std::string& text) {
   if (program.uses_host_memory()) require_host_memory();
   const CompileOptions options = options_of(program);
-  if (const char* folder = std::getenv("FETTLE_DUMP"))
+  if (const std::string folder = environment("FETTLE_DUMP"); !folder.empty())
     write_file(std::filesystem::path(folder) / fmt::format("program-{}.mlir", compiled_++), text);
   const Clock::time_point start = Clock::now();
   const auto timed = [&](Executable done, const char* how) {

@@ -81,11 +81,6 @@ bool write_entry(const fs::path& path, const Entry& entry) {
   return stored;
 }
 
-std::string xla_flags() {
-  const char* flags = std::getenv("XLA_FLAGS");
-  return flags == nullptr ? "" : flags;
-}
-
 // Returns `options` with the flag for the folder of tuning results. The folder's name is a hash that includes
 // $XLA_FLAGS, because some flags turn tuning off or exclude variants. If the user has set a folder in $XLA_FLAGS, the
 // options stay unchanged. The options also stay unchanged in a run of several processes, because the processes share
@@ -93,8 +88,9 @@ std::string xla_flags() {
 CompileOptions with_tuning_folder(const CompileOptions& options, const Client& client, const fs::path& cache) {
   const std::string flag(client.plugin().vendor().tuning_flag);
   if (flag.empty() || client.local_count() < static_cast<int>(client.devices().size())) return options;
-  if (xla_flags().find(flag) != std::string::npos) return options;
-  const fs::path folder = cache / "tuning" / ContentKey().add(devices_identity(client)).add(xla_flags()).text();
+  if (environment("XLA_FLAGS").find(flag) != std::string::npos) return options;
+  const fs::path folder =
+      cache / "tuning" / ContentKey().add(devices_identity(client)).add(environment("XLA_FLAGS")).text();
   if (!make_private_folder(folder) || !distrust(folder).empty()) return options;
   CompileOptions out = options;
   out.env.emplace(flag, folder.string());
@@ -115,10 +111,10 @@ CompileCache::CompileCache(fs::path folder, int64_t limit) : folder_(std::move(f
 
 int64_t CompileCache::default_limit() {
   constexpr double kDefault = 10, kMost = 1e9;
-  const char* text = std::getenv("FETTLE_COMPILE_CACHE_GB");
-  if (text == nullptr || *text == '\0') return static_cast<int64_t>(kDefault * 1e9);
+  const std::string text = environment("FETTLE_COMPILE_CACHE_GB");
+  if (text.empty()) return static_cast<int64_t>(kDefault * 1e9);
   char* end = nullptr;
-  const double gigabytes = std::strtod(text, &end);
+  const double gigabytes = std::strtod(text.c_str(), &end);
   if (*end != '\0' || !(gigabytes >= 0 && gigabytes <= kMost)) {
     throw UserError("FETTLE_COMPILE_CACHE_GB is '{}', wanted a number of GB, such as 10 (0: no limit)", text);
   }
@@ -161,7 +157,7 @@ fs::path CompileCache::file_of(const Client& client, const std::string& module_t
                                const CompileOptions& options) const {
   ContentKey key;
   key.add(devices_identity(client)).add(client.encoded_options(options)).add(module_text);
-  key.add(xla_flags());
+  key.add(environment("XLA_FLAGS"));
   for (const DeviceInfo& device : client.devices()) key.add(std::to_string(device.process_index));
   for (const std::string_view name : client.plugin().vendor().thread_variables)
     key.add(environment(std::string(name).c_str()));

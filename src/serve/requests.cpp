@@ -229,7 +229,7 @@ CompletionRequest read_chat_request(std::string_view body) {
       refuse("response_format", "is {}; only {{\"type\": \"text\"}} is supported", shown(*format));
   const bool logprobs = fields.yes("logprobs");
   const auto top = fields.integer("top_logprobs", 0, 20);
-  if (top && !logprobs) refuse("top_logprobs", "needs logprobs: true");
+  if (top.value_or(0) > 0 && !logprobs) refuse("top_logprobs", "needs logprobs: true");
   if (logprobs) out.top_logprobs = static_cast<int>(top.value_or(0));
   if (fields.find("messages") == nullptr) refuse("messages", "is missing; give an array of {{role, content}}");
   try {

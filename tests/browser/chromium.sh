@@ -9,7 +9,7 @@ done
 version=$(apt-cache policy chromium-headless-shell 2>/dev/null | awk '/Candidate/ { print $2 }')
 [[ -n $version && $version != "(none)" ]] ||
   { echo "$0: apt has no package chromium-headless-shell; run apt-get update, or set CHROMIUM" >&2 && exit 77; }
-folder=${FETTLE_CACHE:-$HOME/.cache/fettle}/chromium-$version
+folder=${FETTLE_CACHE:-${HOME:?set HOME or FETTLE_CACHE}/.cache/fettle}/chromium-$version
 if [[ ! -d $folder ]]; then
   mkdir -p "$(dirname "$folder")"
   part=$(mktemp -d "$folder.XXXXXX")

@@ -335,6 +335,7 @@ class Pages:
         page.run(click % "Continue")
         page.wait("document.querySelector('main .state.running')", 60)
         page.run(click % "Stop and save")
+        page.wait("[...document.querySelectorAll('button')].every(one => one.textContent !== 'Stop and save' || one.disabled)")
         page.wait("document.querySelector('main .state.stopped')", 60)
         page.run(click % "Use as a new run")
         page.wait("document.getElementById('key-lora_rank') && document.getElementById('key-lora_rank').value === '4'")

@@ -183,6 +183,23 @@ TEST_F(HubSnapshot, BusyAnswersAreTriedAgain) {
   EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
 }
 
+// All files of a host wait when it is busy. The user reads it once.
+TEST_F(HubSnapshot, ALongPauseIsSaidOnce) {
+  const Snapshot snapshot = open();
+  hub.set_faults({{{"kind", "status"},
+                   {"status", 429},
+                   {"match", "/resolve/"},
+                   {"headers", {{"Retry-After", "6"}}},
+                   {"times", 2}}});
+  testing::internal::CaptureStderr();
+  snapshot.fetch({"config.json", "model.safetensors"});
+  const std::string said = testing::internal::GetCapturedStderr(),
+                    wanted = "127.0.0.1 answers with status 429; trying again in 6 s";
+  EXPECT_THAT(said, HasSubstr(wanted));
+  EXPECT_EQ(said.find(wanted), said.rfind(wanted)) << said;
+  EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
+}
+
 TEST_F(HubSnapshot, TheTokenGoesToTheHubAlone) {
   hub.put("models/org/small/.gated", "");
   HubSettings settings = hub.settings();
@@ -244,6 +261,28 @@ TEST_F(HubSnapshot, WithoutANetworkTheCopyIsUsed) {
   const Snapshot offline = Snapshot::open(away, kModel);
   offline.fetch({"config.json"});
   EXPECT_THAT(user_error([&] { offline.fetch({"README.md"}); }), HasSubstr("HF_HUB_OFFLINE forbids downloads"));
+}
+
+// A network's login page answers every request, or redirects it.
+TEST_F(HubSnapshot, WhenSomethingElseAnswersTheCopyIsUsed) {
+  const std::string commit = open().commit();
+  open().fetch({"config.json"});
+  const RepoName again{RepoKind::kModel, "org/small", "main"};  // this process has not asked for this revision yet
+  const json page = {{"kind", "status"}, {"status", 200}, {"match", "/revision/"}, {"body", "<html>Log in</html>"}};
+  const json no_commit = {{"kind", "status"}, {"status", 200}, {"match", "/revision/"}};
+  const json other_scheme = {{"kind", "redirect"}, {"match", "/revision/"}, {"to", "ftp://login"}};
+  const json endless = {{"kind", "redirect"}, {"match", "/api/models"}, {"to", "/api/models/again"}, {"times", 99}};
+  for (const auto& [fault, words] :
+       {std::pair{page, "something other than JSON"}, std::pair{no_commit, "found no commit"},
+        std::pair{other_scheme, "redirects to ftp"}, std::pair{endless, "redirects again and again"}}) {
+    hub.set_faults(json::array({fault}));
+    testing::internal::CaptureStderr();
+    const Snapshot copy = Snapshot::open(hub.settings(), again);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::AllOf(HasSubstr(words), HasSubstr("using the copy of commit " + commit.substr(0, 12))));
+    EXPECT_EQ(copy.commit(), commit);
+    copy.fetch({"config.json"});
+  }
 }
 
 TEST_F(HubSnapshot, ACopyWithoutAListingIsUsedAsItIs) {

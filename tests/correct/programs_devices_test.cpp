@@ -7,7 +7,9 @@
 #include <functional>
 
 #include "base/error.h"
+#include "environment.h"
 #include "processes.h"
+#include "programs/arithmetic.h"
 #include "programs/devices.h"
 #include "runtime/rendezvous/rendezvous.h"
 #include "temp_folder.h"
@@ -26,6 +28,15 @@ constexpr int64_t kGB = 1'000'000'000;
 std::vector<DriverMemory> reported(const char* library, const char* free) {
   setenv("MADE_DRIVER_FREE", free, 1);
   return driver_memory(library);
+}
+
+TEST(DeviceWithoutArithmetic, IsAllowedOnlyIfTheVariableIsOn) {
+  const auto waived = [](const char* value) {
+    const Environment set("FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC", value);
+    return arithmetic_is_waived();
+  };
+  for (const char* on : {"1", "true", "YES", "on"}) EXPECT_TRUE(waived(on)) << on;
+  for (const char* off : {"", "0", "false", "no", "off"}) EXPECT_FALSE(waived(off)) << off;
 }
 
 TEST(DriverMemory, IsReadForEachDevice) {

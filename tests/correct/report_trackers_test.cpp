@@ -1,6 +1,7 @@
 // Tests that metrics reach trackers in order, and that a tracker that fails or hangs never disturbs the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sqlite3.h>
 #include <wandb_record.pb.h>
 
 #include <atomic>
@@ -18,7 +19,10 @@
 namespace fettle {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 
 // The calls that the fake tracker received, and how it behaves.
 struct Told {
@@ -187,6 +191,47 @@ TEST_F(TrackersTest, WandbTakesNamesFromItsVariables) {
     EXPECT_EQ(record.run().project(), set ? "p" : "support");
     EXPECT_EQ(record.run().display_name(), set ? "n" : "second try");
   }
+}
+
+// Linux allows any bytes in the name of output_dir.
+TEST_F(TrackersTest, NamesThatAreNotUtf8AreMadeUtf8) {
+  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "sup\xffport"), name("WANDB_NAME", "");
+  const TempFolder folder;
+  Trackers({"wandb"}, {.id = "abcd1234", .name = "caf\xe9", .project = "p", .folder = folder.path()}).finish();
+  const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
+  wandb::Record record;
+  ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
+  EXPECT_EQ(record.run().display_name(), "caf\ufffd");
+  EXPECT_EQ(record.run().project(), "sup\ufffdport");
+}
+
+// trackio adds the column run_id when it opens the database. Fettle leaves the database as it is.
+TEST_F(TrackersTest, ADatabaseOfAnOlderTrackioIsNamed) {
+  const TempFolder folder;
+  const Environment place("TRACKIO_DIR", folder.path().string());
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open((folder / "p.db").c_str(), &database), SQLITE_OK);
+  const char* old =
+      "CREATE TABLE metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp TEXT NOT NULL, run_name TEXT NOT NULL, "
+      "step INTEGER NOT NULL, metrics TEXT NOT NULL)";
+  ASSERT_EQ(sqlite3_exec(database, old, nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(database);
+  const std::string before = read_text(folder / "p.db");
+  EXPECT_THAT(user_error([] { open_trackio({.id = "abcd1234", .name = "n", .project = "p"}); }),
+              AllOf(HasSubstr("p.db: this database is from an older trackio"), HasSubstr("another `project`"),
+                    Not(HasSubstr("TRACKIO_DIR"))));
+  EXPECT_EQ(read_text(folder / "p.db"), before);
+}
+
+TEST_F(TrackersTest, TrackioNamesItsFolderOnlyWhenItCannotBeWritten) {
+  const TempFolder folder;
+  const Environment place("TRACKIO_DIR", (folder / "file").string());
+  const auto error = [] { return user_error([] { open_trackio({.id = "abcd1234", .name = "n", .project = "p"}); }); };
+  write_text(folder / "file", "this is no folder");
+  EXPECT_THAT(error(), HasSubstr("set TRACKIO_DIR to a folder that can be written"));
+  std::filesystem::remove(folder / "file");
+  write_text(folder / "file/p.db", std::string(5000, 'x'));
+  EXPECT_THAT(error(), AllOf(HasSubstr("not a database"), Not(HasSubstr("TRACKIO_DIR"))));
 }
 
 TEST(WandbFiles, HaveTheRecordsThatWereAppended) {

@@ -56,6 +56,9 @@ TEST(ServeRequests, FieldsThatAreLeftOutOrNullKeepTheDefaults) {
   EXPECT_EQ(options.sampling.seed, 8u);
   EXPECT_FALSE(request.stream);
   EXPECT_EQ(request.top_logprobs, std::nullopt);
+  const CompletionRequest none =
+      read_chat_request(R"({"messages": [{"role": "user", "content": "a"}], "logprobs": false, "top_logprobs": 0})");
+  EXPECT_EQ(none.top_logprobs, std::nullopt);
 }
 
 TEST(ServeRequests, ATemperatureDecidesWhetherTokensAreDrawn) {

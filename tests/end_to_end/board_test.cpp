@@ -1,5 +1,6 @@
 // Tests `fettle board` over real sockets: what it shows about runs, who may read and write, and the runs that it
 // starts, stops and continues. Also tests fettle_run.json and report.html, which every run writes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -391,6 +392,32 @@ TEST(Board, StopsARunAndContinuesIt) {
   EXPECT_TRUE(wait_until([&] { return steps() > before + 2; })) << second.get("/api/output?name=long").body;
   EXPECT_EQ(second.post("/api/stop", {{"name", "long"}}).status, 200);
   EXPECT_TRUE(second.becomes("long", "stopped"));
+}
+
+// A program that gets SIGTERM twice, more than a second apart, ends without a checkpoint.
+TEST(Board, ASecondStopStillSavesACheckpoint) {
+  const Board board;
+  ASSERT_EQ(board.post("/api/start", form("long", {"max_steps=100000", "gradient_accumulation_steps=100"})).status,
+            200);
+  ASSERT_TRUE(wait_until([&] {
+    const json run = board.run("long");
+    return run.is_object() && run["step"] >= 1;
+  })) << board.get("/api/output?name=long").body;
+  pid_t process = 0;
+  for (const auto& entry : fs::directory_iterator(board.folder / "runs/long"))
+    if (entry.path().filename().string().starts_with(".fettle-"))
+      process = static_cast<pid_t>(read_owner(entry.path()).pid);
+  ASSERT_GT(process, 1);
+  const json first = board.post("/api/stop", {{"name", "long"}}).parsed();
+  EXPECT_THAT(first["text"].get<std::string>(), HasSubstr("asked to stop"));
+  kill(process, SIGSTOP);  // the step takes longer than the pause between the clicks
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  const json second = board.post("/api/stop", {{"name", "long"}}).parsed();
+  kill(process, SIGCONT);
+  EXPECT_THAT(second["text"].get<std::string>(),
+              AllOf(HasSubstr("already stopping"), HasSubstr(fmt::format("`kill {}`", process))));
+  ASSERT_TRUE(board.becomes("long", "stopped")) << board.get("/api/output?name=long").body;
+  EXPECT_THAT(board.get("/api/run?name=long").parsed()["checkpoints"], SizeIs(1));
 }
 
 TEST(Board, EndsOnlyProcessesOfFettle) {

@@ -70,6 +70,21 @@ TEST_F(InstallScripts, WithoutSudoTheCommandIsPrinted) {
   EXPECT_THAT(read_text(folder / "used"), HasSubstr("install -y --no-install-recommends"));
 }
 
+TEST_F(InstallScripts, PluginsSayWhyPipFailed) {
+  replace_program("python3", "[ \"$3\" != --version ] || exit 0\necho \"$@\" >" + (folder / "used").string() +
+                                 "\necho NewConnectionError\nexit 1");
+  const Printed said = run(in_script("scripts/plugins.sh", "complete=", "mkdir -p \"$staging\" && fetch nvidia-nvvm"));
+  EXPECT_EQ(said.code, 1);
+  EXPECT_THAT(said.text, HasSubstr("cannot download: the network cannot be reached; check the network"));
+  EXPECT_THAT(read_text(folder / "used"), HasSubstr("--retries 2"));
+}
+
+// A virtual environment may have no pip.
+TEST_F(InstallScripts, APythonWithoutPipIsPassedOver) {
+  replace_program("python3", "exit 1");
+  EXPECT_EQ(run("scripts/python_with_pip.sh").text, "/usr/bin/python3\n");
+}
+
 // `make test` renews the plugin, not the libraries that GPUs need.
 TEST_F(InstallScripts, ANewPluginKeepsTheLibrariesOfGpus) {
   const fs::path nvidia = cache / "plugins/nvidia";

@@ -132,7 +132,8 @@ TEST_F(HubRefusals, AConnectionThatAlwaysBreaks) {
 TEST_F(HubRefusals, StatusOfTheCdn) {
   hub.set_faults({{{"kind", "status"}, {"status", 403}, {"at", "cdn"}, {"times", 99}}});
   EXPECT_THAT(fetch_error(),
-              AllOf(HasSubstr("model.safetensors: 127.0.0.1 answers with status 403"), Not(HasSubstr("signature"))));
+              AllOf(HasSubstr("model.safetensors: 127.0.0.1 answers with status 403"), HasSubstr("proxy"),
+                    HasSubstr("allow *.hf.co"), Not(HasSubstr("HF_TOKEN")), Not(HasSubstr("signature"))));
 }
 
 TEST_F(HubRefusals, RedirectsToOtherSchemes) {
@@ -169,6 +170,8 @@ TEST_F(HubRefusals, ListingsThatLeaveTheFolder) {
 TEST_F(HubRefusals, SomethingElseThanAHub) {
   hub.set_faults({{{"kind", "status"}, {"status", 418}, {"match", "/revision/"}}});
   EXPECT_THAT(open_error("org/small-model"), HasSubstr("answers with status 418"));
+  hub.set_faults({{{"kind", "status"}, {"status", 200}, {"match", "/revision/"}, {"body", "<html>Log in</html>"}}});
+  EXPECT_THAT(open_error("org/small-model"), HasSubstr("check that HF_ENDPOINT names a hub, and that the network"));
   hub.set_faults({{{"kind", "status"}, {"status", 418}, {"at", "cdn"}, {"times", 99}}});
   EXPECT_THAT(fetch_error(), HasSubstr("answers with status 418; start again to list the files anew"));
   const Environment endpoint("HF_ENDPOINT", "ftp://x");

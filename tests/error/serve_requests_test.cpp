@@ -82,7 +82,7 @@ TEST(ServeRequests, BodiesAndMessagesAreRefused) {
   expect_refused(read_chat_request, R"({"messages": "hi"})", "messages", "array of messages");
   expect_refused(read_chat_request, R"({"messages": [{"role": "boss", "content": "a"}]})", "messages", "'boss'");
   expect_refused(read_chat_request, R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
-                 "messages", "image_url");
+                 "messages", "a part of type \"image_url\", but only text is supported");
   expect_refused(read_chat_request, R"({"messages": [{"role": "user", "content": [{"type": 7}]}]})", "messages",
                  "a part of type 7");
 }

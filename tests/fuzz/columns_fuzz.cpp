@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/files/own_program.h"
 #include "data/read/rows.h"
 #include "fuzz/fuzzed.h"
 #include "temp_folder.h"
@@ -11,8 +12,7 @@ using namespace fettle;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const TempFolder folder;
-  static const bool module =
-      std::filesystem::exists(std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fettle_columns.so");
+  static const bool module = std::filesystem::exists(module_file(kColumnsModule));
   if (!module) std::abort();  // without the module all inputs would be refused
   const bool parquet = std::string_view(reinterpret_cast<const char*>(data), size).starts_with("PAR1");
   const std::filesystem::path file = folder / (parquet ? "rows.parquet" : "rows.arrow");

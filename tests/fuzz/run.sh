@@ -10,7 +10,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 seconds=${1:-60}
 build=${FETTLE_FUZZ_BUILD:-$root/build/fuzz}
-found=${2:-${FETTLE_CACHE:-$HOME/.cache/fettle}/fuzz}
+found=${2:-${FETTLE_CACHE:-${HOME:?set HOME or FETTLE_CACHE}/.cache/fettle}/fuzz}
 seed=${FETTLE_FUZZ_SEED:-$((RANDOM * 32768 + RANDOM + 1))}
 jobs=${JOBS:-$(nproc)}
 shift $(($# < 2 ? $# : 2))

@@ -41,7 +41,8 @@ def take_fault(kind, path, places):
 
     {"kind": "cut" | "stall" | "wrong" | "longer" | "status" | "redirect" | "norange" | "slow" | "refused" (uploads),
      "match": part of the path, "times": how often (default 1), "after": bytes that are sent before, "seconds": length
-     of a stall (default 30), "status": ..., "headers": {...}, "to": ..., "rate": bytes a second, "at": "hub" | "cdn"}
+     of a stall (default 30), "status": ..., "headers": {...}, "body": ..., "to": ..., "rate": bytes a second,
+     "at": "hub" | "cdn"}
     """
     try:
         with open(os.path.join(ROOT, "faults.json")) as file:
@@ -152,7 +153,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.note()
         fault = take_fault("status", self.path, self.place)
         if fault:
-            return self.reply(fault["status"], b"{}", fault.get("headers"))
+            return self.reply(fault["status"], fault.get("body", "{}").encode(), fault.get("headers"))
         fault = take_fault("redirect", self.path, self.place)
         if fault:
             return self.reply(302, b"", {"Location": fault["to"]})

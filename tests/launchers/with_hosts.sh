@@ -17,7 +17,7 @@ unpacked_slurm() {
   local version folder part
   version=$(apt-cache policy slurmd | awk '/Candidate/ { print $2 }')
   [[ -n $version && $version != "(none)" ]] || { echo "$0: apt has no package slurmd; run apt-get update" >&2 && exit 77; }
-  folder=${FETTLE_CACHE:-$HOME/.cache/fettle}/slurm-$version
+  folder=${FETTLE_CACHE:-${HOME:?set HOME or FETTLE_CACHE}/.cache/fettle}/slurm-$version
   if [[ ! -d $folder ]]; then
     mkdir -p "$(dirname "$folder")"
     part=$(mktemp -d "$folder.XXXXXX")

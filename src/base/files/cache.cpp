@@ -4,10 +4,10 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace fettle {
@@ -16,8 +16,8 @@ namespace {
 
 // Returns the absolute path in the variable; nullopt when the variable is unset or empty.
 std::optional<std::filesystem::path> folder_in(const char* variable) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr || *value == '\0') return std::nullopt;
+  const std::string value = environment(variable);
+  if (value.empty()) return std::nullopt;
   std::filesystem::path folder(value);
   if (folder.is_absolute()) return folder;
   throw UserError("{} is '{}', wanted an absolute path, because Fettle loads code from this folder", variable, value);

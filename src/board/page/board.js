@@ -243,6 +243,7 @@
     constructor(name) {
       this.run = name;
       this.points = 1000;
+      this.stopping = false;
       this.head = h('div', {class: 'stack'});
       this.note = h('div', {class: 'message hidden', role: 'status'});
       this.box = h('div', {class: 'stack'});
@@ -257,6 +258,16 @@
     }
     async act(path) {
       try { this.tell((await post(path, {name: this.run})).text || 'started'); } catch (error) { this.tell(error.message, true); }
+    }
+    // Asks once: the button stays disabled until the run has ended, or until the request fails.
+    async stop(button) {
+      this.stopping = button.disabled = true;
+      try {
+        this.tell((await post('/api/stop', {name: this.run})).text);
+      } catch (error) {
+        this.tell(error.message, true);
+        this.stopping = button.disabled = false;
+      }
     }
     async update() {
       const run = runs.get(this.run);
@@ -283,8 +294,11 @@
         this.state = run.state;
         const share = h('div', {class: 'progress'}, h('i'));
         share.firstChild.style.width = run.total_steps ? 100 * run.step / run.total_steps + '%' : 0;
+        const stop = button('Stop and save', 'danger', () => this.stop(stop));
+        this.stopping = this.stopping && run.state === 'running';
+        stop.disabled = this.stopping;
         const actions = info.read_only ? [] : [
-          run.state === 'running' ? button('Stop and save', 'danger', () => this.act('/api/stop')) : null,
+          run.state === 'running' ? stop : null,
           run.state !== 'running' && run.state !== 'finished' && (known.checkpoints || []).length ? button('Continue', '', () => this.act('/api/resume')) : null,
           file.recipe ? button('Use as a new run', '', () => { pending = file.recipe; location.hash = '#/new'; }) : null];
         this.head.replaceChildren(h('div', {class: 'row'}, h('h1', {text: name_of(run)}), stateBadge(run.state), h('span', {class: 'space'}), ...actions.filter(Boolean)),

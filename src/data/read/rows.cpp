@@ -1,12 +1,12 @@
 #include "data/read/rows.h"
 
-#include <dlfcn.h>
 #include <unicode/utf8.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/own_program.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -304,20 +304,17 @@ void read_table(const std::filesystem::path& file, std::string_view kind, Reader
   reader.table(separator_of(line), said_separator(line).has_value());
 }
 
-// Reads a Parquet or Arrow file with a separate module (src/data/columns), which is in the program's folder.
+// Reads a Parquet or Arrow file with a module.
 void read_columns(const std::string& file, const TakeRow& take) {
   using Read = void (*)(const std::string&, const TakeRow&);
   static const Read read = [] {
-    std::error_code ignored;
-    const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path() / "fettle_columns.so";
-    void* module = dlopen(program.c_str(), RTLD_NOW | RTLD_LOCAL);
-    const char* why = module ? "" : dlerror();
-    void* found = module ? dlsym(module, "fettle_read_columns") : nullptr;
-    if (!found)
+    std::string fault;
+    void* const found = symbol_of_module(kColumnsModule, "fettle_read_columns", fault);
+    if (found == nullptr)
       throw UserError(
           "Parquet and Arrow files need {}, which cannot be loaded: {}; build the target fettle_columns, or convert "
           "the file to jsonl",
-          program.string(), why);
+          module_file(kColumnsModule).string(), fault);
     return reinterpret_cast<Read>(found);
   }();
   read(file, take);

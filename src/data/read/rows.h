@@ -34,6 +34,9 @@ inline constexpr std::array<std::string_view, 3> kTextRowNames = {"line", "parag
 // Returns nullopt when the name is unknown.
 std::optional<TextRows> text_rows_named(std::string_view name);
 
+// The module that reads Parquet and Arrow files (src/data/columns).
+inline constexpr const char* kColumnsModule = "fettle_columns.so";
+
 // Reads the rows of a file, and calls `take` for each row until `take` returns false. The ending of the name decides
 // the format:
 // - .json: an array of objects, or one object per line; .jsonl and .ndjson: one object per line;

@@ -8,11 +8,13 @@
 
 #include "base/error.h"
 #include "base/files/cache.h"
+#include "base/files/own_program.h"
 #include "base/files/private_files.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/process_name.h"
 #include "data/read/data_files.h"
+#include "data/read/rows.h"
 
 namespace fettle {
 namespace {
@@ -24,10 +26,10 @@ using std::chrono::hours;
 const std::string& program_key() {
   static const std::string key = [] {
     ContentKey made;
-    made.add_file("/proc/self/exe");
+    made.add_file("/proc/self/exe");  // also readable when the program's file was replaced
     // The key includes the module that reads Parquet and Arrow files, because it also affects the rows.
     std::error_code none;
-    const fs::path columns = fs::read_symlink("/proc/self/exe", none).parent_path() / "fettle_columns.so";
+    const fs::path columns = module_file(kColumnsModule);
     if (fs::exists(columns, none)) made.add_file(columns);
     return made.text();
   }();

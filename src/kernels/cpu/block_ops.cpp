@@ -3,8 +3,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <string_view>
+#include <string>
+
+#include "base/environment.h"
 
 namespace fettle::cpu {
 
@@ -37,13 +38,13 @@ bool pairs_are_slow() {
 std::vector<const BlockOps*> usable_block_ops(DType dtype) {
   std::vector<const BlockOps*> out{&k_portable};
 #ifdef __x86_64__
-  const char* limit = std::getenv("FETTLE_MAX_CPU_ISA");
-  bool within = limit == nullptr || out.back()->name != std::string_view(limit);
+  const std::string limit = environment("FETTLE_MAX_CPU_ISA");
+  bool within = limit.empty() || out.back()->name != limit;
   // Returns whether this CPU has the table's instructions, so that the next table may be looked at.
   auto take = [&](const BlockOps& ops, bool supported, bool has_type = true) {
     if (!supported || !within) return false;
     if (has_type) out.push_back(&ops);
-    within = limit == nullptr || ops.name != std::string_view(limit);
+    within = limit.empty() || ops.name != limit;
     return true;
   };
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {
@@ -63,8 +64,10 @@ struct Trackers::State {
   bool ends = false, succeeded = false, ended = false;
 };
 
-Trackers::Trackers(const std::vector<std::string>& names, const TrackedRun& run, std::vector<TrackerRow> rows)
+Trackers::Trackers(const std::vector<std::string>& names, TrackedRun run, std::vector<TrackerRow> rows)
     : state_(std::make_shared<State>()) {
+  run.name = replace_invalid_utf8(run.name);
+  run.project = replace_invalid_utf8(run.project);
   std::erase_if(rows, [&](const TrackerRow& row) { return std::ranges::find(names, row.name) == names.end(); });
   if (!rows.empty()) thread_ = std::thread([rows, run, state = state_] { work(rows, run, *state); });
 }

@@ -17,7 +17,9 @@ namespace fettle {
 class Trackers {
  public:
   Trackers() = default;  // without trackers
-  Trackers(const std::vector<std::string>& names, const TrackedRun& run, std::vector<TrackerRow> rows = tracker_rows());
+  // The trackers get the run's name and project with U+FFFD in place of invalid UTF-8, because their formats need
+  // UTF-8.
+  Trackers(const std::vector<std::string>& names, TrackedRun run, std::vector<TrackerRow> rows = tracker_rows());
   // If finish() was not called, ends the run as failed.
   ~Trackers();
   Trackers(const Trackers&) = delete;

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 
 #include <ctime>
+#include <functional>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -44,6 +45,7 @@ class Trackio : public Tracker {
     database_.reset(database);
     check(code);
     sqlite3_busy_timeout(database, kBusyMilliseconds);
+    refuse_older_tables();
     execute(
         "CREATE TABLE IF NOT EXISTS metrics (id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, timestamp "
         "TEXT "
@@ -70,12 +72,32 @@ class Trackio : public Tracker {
   };
 
   void check(int code) const {
-    if (code == SQLITE_OK || code == SQLITE_DONE || code == SQLITE_ROW) return;
-    throw UserError("{}: {}; set TRACKIO_DIR to a folder that can be written", file_.string(),
-                    database_ ? sqlite3_errmsg(database_.get()) : sqlite3_errstr(code));
+    if (code == SQLITE_OK || code == SQLITE_DONE) return;
+    const int kind = code & 0xff;  // without SQLite's details
+    const bool cannot_write =
+        kind == SQLITE_CANTOPEN || kind == SQLITE_READONLY || kind == SQLITE_PERM || kind == SQLITE_FULL;
+    throw UserError("{}: {}{}", file_.string(), database_ ? sqlite3_errmsg(database_.get()) : sqlite3_errstr(code),
+                    cannot_write ? "; set TRACKIO_DIR to a folder that can be written" : "");
   }
-  // Runs one statement with these texts and integers as its parameters.
-  void execute(const char* text, const std::vector<nlohmann::json>& values = {}) const {
+  // Throws UserError, before anything is written, when the table of metrics has no run_id. trackio 0.24 introduced this
+  // column. Later versions add it when they open a database.
+  void refuse_older_tables() const {
+    bool has_table = false, has_run_id = false;
+    execute("SELECT name FROM pragma_table_info('metrics')", {}, [&](std::string_view column) {
+      has_table = true;
+      has_run_id = has_run_id || column == "run_id";
+    });
+    if (has_table && !has_run_id)
+      throw UserError(
+          "{}: this database is from an older trackio; open it once with trackio 0.24 or later, or choose another "
+          "`project`",
+          file_.string());
+  }
+  // Runs one statement with these texts and integers as its parameters. Calls `row` with the first column of each row,
+  // a text.
+  void execute(
+      const char* text, const std::vector<nlohmann::json>& values = {},
+      const std::function<void(std::string_view)>& row = [](std::string_view) {}) const {
     sqlite3_stmt* statement = nullptr;
     check(sqlite3_prepare_v2(database_.get(), text, -1, &statement, nullptr));
     const std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> owner(statement, sqlite3_finalize);
@@ -88,7 +110,11 @@ class Trackio : public Tracker {
         check(sqlite3_bind_text(statement, place, value.data(), static_cast<int>(value.size()), SQLITE_TRANSIENT));
       }
     }
-    check(sqlite3_step(statement));
+    int code = sqlite3_step(statement);
+    for (; code == SQLITE_ROW; code = sqlite3_step(statement))
+      row({reinterpret_cast<const char*>(sqlite3_column_text(statement, 0)),
+           static_cast<size_t>(sqlite3_column_bytes(statement, 0))});
+    check(code);
   }
 
   TrackedRun run_;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "report/trackers/tracker.h"
 #include "report/trackers/wandb_file.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {
@@ -90,7 +91,7 @@ Earlier read_earlier(const TrackedRun& run) {
 
 // Returns the value of a recipe key if the recipe sets it, else the value of W&B's variable, else Fettle's default.
 std::string setting(const TrackedRun& run, const char* key, const char* variable, const std::string& value) {
-  const std::string wanted = environment(variable);
+  const std::string wanted = replace_invalid_utf8(environment(variable));
   return run.config.contains(key) || wanted.empty() ? value : wanted;
 }
 

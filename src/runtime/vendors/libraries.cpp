@@ -6,10 +6,10 @@
 #include <link.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/files/cache.h"
 #include "base/files/private_files.h"
@@ -46,8 +46,7 @@ class ElfFile {
           names = entry.d_un.d_ptr - segment.p_vaddr + segment.p_offset;
     // The loader searches these folders before those of RUNPATH. It is the same here, because a library that is loaded
     // once is taken for all later objects.
-    const char* const set = std::getenv("LD_LIBRARY_PATH");
-    const std::string first = set != nullptr ? set : "";
+    const std::string first = environment("LD_LIBRARY_PATH");
     Dynamic out;
     for (const Elf64_Dyn& entry : entries) {
       if (entry.d_tag == DT_NEEDED) out.needed.push_back(text(names + entry.d_un.d_val));

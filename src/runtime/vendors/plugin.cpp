@@ -13,6 +13,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/files/cache.h"
+#include "base/files/own_program.h"
 #include "base/host_memory.h"
 #include "base/limits/cpus.h"
 #include "base/log.h"
@@ -49,8 +50,7 @@ std::vector<fs::path> search_folders() {
     if (end > begin) folders.emplace_back(listed.substr(begin, end - begin));
     begin = end + 1;
   }
-  std::error_code none;
-  const fs::path program = fs::read_symlink("/proc/self/exe", none);
+  const fs::path program = own_program();
   if (!program.empty()) {
     folders.push_back(program.parent_path() / "plugins");
     folders.push_back(program.parent_path().parent_path() / "plugins");
