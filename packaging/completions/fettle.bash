@@ -4,7 +4,7 @@ _fettle() {
   # The first word may be an alias for the program, such as fettle='~/fettle/build/fettle -q'. Another program, such as
   # sudo, must not run here.
   read -ra alias <<<"${BASH_ALIASES["$1"]:-}"
-  [[ ${alias[0]##*/} != fettle ]] || command=("${alias[@]}")
+  [[ ${alias[0]+${alias[0]##*/}} != fettle ]] || command=("${alias[@]}")
   [[ ${command[0]} != '~/'* ]] || command[0]=$HOME/${command[0]#'~/'}
   local line=${COMP_LINE:0:COMP_POINT} candidate meaning file
   read -ra words <<<"$line"

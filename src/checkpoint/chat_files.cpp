@@ -1,5 +1,7 @@
 #include "checkpoint/chat_files.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <iterator>
@@ -13,7 +15,9 @@
 #include "base/log.h"
 #include "checkpoint/model_files.h"
 #include "data/chat/chat.h"
+#include "data/chat/fixed_eos_token.h"
 #include "data/row_readers.h"
+#include "jinja/template.h"
 #include "models/config.h"
 #include "tokenizer/tokenizer_config.h"
 
@@ -45,18 +49,21 @@ ResultChat chat_of_recipe(const ModelRepository& base, const DataSpec& data, boo
   const Tokenizer tokenizer = Tokenizer::open(base.folder());
   const ChatTemplate with(data.template_name, tokenizer, data.started, data.thinking);
   ResultChat chat;
-  if (const auto written = with.written(data.default_system)) {
-    chat.templates = TokenizerConfig::read(base.folder()).chat_templates;
-    chat.templates["default"] = written->jinja;
-    if (!written->with_tools.empty()) chat.templates["tool_use"] = written->with_tools;
-  }
   if (const auto end = with.reply_end(); end && generates) set_end(chat, base, tokenizer, *end);
+  const std::map<std::string, std::string> own = TokenizerConfig::read(base.folder()).chat_templates;
+  std::map<std::string, std::string> templates = own;
+  const auto written = with.written(data.default_system);
+  if (written && !written->with_tools.empty()) templates["tool_use"] = written->with_tools;
+  if (!chat.end.empty())
+    for (auto& [name, text] : templates) text = with_fixed_eos_token(text, tokenizer.eos_token());
+  if (written) templates["default"] = written->jinja;
+  if (templates != own) chat.templates = std::move(templates);
   return chat;
 }
 
 ResultChat chat_of_adapter(const ModelRepository& base, const std::string& adapter, bool generates,
                            const Tokenizer* tokenizer) {
-  ResultChat chat;
+  ResultChat chat{.adapter = adapter};
   const TokenizerConfig own = TokenizerConfig::read(adapter);
   if (own.chat_templates.empty()) return chat;
   const TokenizerConfig of_base = TokenizerConfig::read(base.folder());
@@ -137,25 +144,60 @@ void put_end_id(const ResultChat& chat, const ModelRepository& base, const fs::p
   write_json_file(folder / "generation_config.json", generation);
 }
 
+void say_whose(const ResultChat& chat) {
+  info("the chat template and the eos_token are those of {}", chat.adapter);
+}
+
+// Requires that Fettle can read the adapter's template `name`.
+void check_template(const std::string& adapter, const std::string& name, const std::string& text) {
+  const fs::path usual = fs::path(adapter) /
+                         (name == "default" ? "chat_template.jinja" : fmt::format("{}/{}.jinja", kChatTemplates, name));
+  const fs::path file = fs::exists(usual) ? usual : fs::path(adapter) / "tokenizer_config.json";
+  try {
+    jinja::Template(text, file.string());
+  } catch (const UserError& error) {
+    throw UserError("{}\nThis is the adapter's chat template. Set `template`, or remove the file.", error.what());
+  }
+}
+
 }  // namespace
 
 ResultChat chat_of_adapters(const ModelRepository& base, const std::vector<std::string>& adapters, bool generates,
                             const Tokenizer* tokenizer) {
-  for (const std::string& adapter : adapters | std::views::reverse) {
-    ResultChat chat = chat_of_adapter(base, adapter, generates, tokenizer);
-    if (!chat.changes()) continue;
-    info("the chat template and the eos_token are those of {}", adapter);
-    return chat;
-  }
+  for (const std::string& adapter : adapters | std::views::reverse)
+    if (ResultChat chat = chat_of_adapter(base, adapter, generates, tokenizer); chat.changes()) return chat;
   return {};
 }
 
+int64_t use_chat_of_adapters(Tokenizer& tokenizer, const ModelRepository& base,
+                             const std::vector<std::string>& adapters) {
+  ResultChat chat = chat_of_adapters(base, adapters, true, &tokenizer);
+  if (!chat.changes()) return -1;
+  say_whose(chat);
+  if (chat.templates.empty()) return chat.end_id;
+  for (const char* name : {"default", "tool_use"})
+    if (const auto found = chat.templates.find(name);
+        found != chat.templates.end() && found->second != tokenizer.chat_template(name))
+      check_template(chat.adapter, name, found->second);
+  tokenizer.set_chat_templates(std::move(chat.templates));
+  return chat.end_id;
+}
+
+Tokenizer open_tokenizer(const ModelRepository& base, const std::vector<std::string>& adapters, const DataSpec& data) {
+  Tokenizer tokenizer = Tokenizer::open(base.folder());
+  if (data.template_name.empty() && row_reader(data.rows).conversations)
+    use_chat_of_adapters(tokenizer, base, adapters);
+  return tokenizer;
+}
+
 ResultChat result_chat(const ModelRepository& base, const DataSpec& data, bool generates,
-                       const std::optional<std::vector<std::string>>& adapters) {
+                       const std::vector<std::string>& adapters, ResultOf command) {
   if (!row_reader(data.rows).conversations) return {};
   try {
     if (!data.template_name.empty()) return chat_of_recipe(base, data, generates);
-    if (adapters) return chat_of_adapters(base, *adapters, generates);
+    ResultChat chat = chat_of_adapters(base, adapters, generates);
+    if (command == ResultOf::kExport && chat.changes()) say_whose(chat);  // training said it when it read the rows
+    if (command == ResultOf::kExport || chat.changes()) return chat;
     if (generates && !data.plain_text_rows && TokenizerConfig::read(base.folder()).chat_templates.contains("default"))
       return chat_of_recipe(base, data, generates);
   } catch (const UserError& error) {

@@ -220,8 +220,6 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   MappedFile map(path);
   const std::span<const std::byte> all = map.bytes();
   const std::string_view text(reinterpret_cast<const char*>(all.data()), all.size());
-  if (text.starts_with("version https://git-lfs"))
-    throw UserError("{}: is a Git LFS pointer, not the weights; run 'git lfs pull' in the model folder", path.string());
   if (all.size() < 8) refuse_file(path, "it has {} bytes, but the header's length alone takes 8", all.size());
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | static_cast<uint64_t>(all[static_cast<size_t>(i)]);

@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "data/batches/mix.h"
 #include "data/batches/order.h"
+#include "data/chosen_rows.h"
 #include "data/classes/class_counts.h"
 #include "data/classes/label_scan.h"
 #include "data/fill_store.h"
@@ -18,20 +19,6 @@
 namespace fettle {
 namespace {
 
-// The digest of a unit's tokens and labels, and the index of the unit's first example.
-using UnitDigest = std::pair<uint64_t, int64_t>;
-
-// Returns the digests of all units, sorted. A unit has `unit` examples, 1 or 2.
-std::vector<UnitDigest> digests_of(const Examples& rows, int64_t unit) {
-  std::vector<UnitDigest> out;
-  out.reserve(rows.size() / static_cast<size_t>(unit));
-  for (int64_t i = 0; i < static_cast<int64_t>(rows.size()); i += unit)
-    out.emplace_back(unit == 1 ? rows.digest(i) : mix_bits(rows.digest(i), rows.digest(i + 1)), i);
-  std::ranges::sort(out);
-  return out;
-}
-
-constexpr uint64_t kSampleStream = uint64_t{1} << 62;
 constexpr uint64_t kSplitStream = (uint64_t{1} << 62) + 1;
 
 // Returns the examples of these units. A unit is `size` consecutive examples that belong together.
@@ -51,6 +38,8 @@ class RowNumbers {
       : unit_(unit), numbers_(unit == 1 ? all.row_numbers() : std::vector<int64_t>()) {
     count_ = numbers_.empty() ? static_cast<int64_t>(all.size()) / unit : *std::ranges::max_element(numbers_) + 1;
   }
+  // Each part of a text counts as a row of its own.
+  static RowNumbers of_parts(const Examples& all, int64_t unit) { return {static_cast<int64_t>(all.size()), unit}; }
   int64_t count() const { return count_; }
   // Returns the number of the example's row.
   int64_t of(int64_t example) const {
@@ -58,10 +47,28 @@ class RowNumbers {
   }
 
  private:
+  RowNumbers(int64_t examples, int64_t unit) : unit_(unit), count_(examples / unit) {}
+
   int64_t unit_;
   std::vector<int64_t> numbers_;
   int64_t count_;
 };
+
+// The digest of a row's tokens and labels, and the row's first example.
+using RowDigest = std::pair<uint64_t, int64_t>;
+
+// Returns the digests of all rows, sorted. The examples of a row must be consecutive.
+std::vector<RowDigest> digests_of(const Examples& all, const RowNumbers& rows) {
+  std::vector<RowDigest> out;
+  out.reserve(static_cast<size_t>(rows.count()));
+  for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i)
+    if (i == 0 || rows.of(i) != rows.of(i - 1))
+      out.emplace_back(all.digest(i), i);
+    else
+      out.back().first = mix_bits(out.back().first, all.digest(i));
+  std::ranges::sort(out);
+  return out;
+}
 
 class Loader {
  public:
@@ -162,55 +169,18 @@ class Loader {
     return rows;
   }
 
-  // Returns the rows that the entry's slice of the split, such as [:10%], and num_samples choose, at most max_samples.
-  // Without a share and num_samples, max_samples has limited the rows that were read (DataSpec::most_rows), so that no
-  // more are left here.
-  Examples chosen(Examples rows, const DataSource& source) {
-    if (!source.first_rows && !source.first_share && !source.num_samples) return rows;
-    int64_t count = RowNumbers(rows, unit_).count();
-    if (source.first_rows || source.first_share) {
-      const int64_t slice =
-          source.first_rows ? *source.first_rows : std::llround(*source.first_share * static_cast<double>(count));
-      count = std::min(count, slice);
-      rows = first(rows, count);
-      chosen_by("the slice in `split`");
-    }
-    const int64_t wanted = source.num_samples.value_or(count);
-    const int64_t kept = std::min(wanted, spec_.max_samples.value_or(INT64_MAX));
-    if (source.num_samples) {
-      rows = sampled(rows, kept);
-      chosen_by("num_samples");
-    } else if (kept < count) {
-      rows = first(rows, kept);
-    }
-    if (kept < wanted) chosen_by("max_samples");
-    return rows;
-  }
-
-  // Returns the first `wanted` rows; all rows when there are fewer.
-  Examples first(const Examples& all, int64_t wanted) const {
-    const RowNumbers rows(all, unit_);
-    std::vector<int64_t> examples;
-    for (int64_t i = 0; i < static_cast<int64_t>(all.size()); ++i)
-      if (rows.of(i) < wanted) examples.push_back(i);
-    return all.select(examples);
-  }
-
-  // Returns `wanted` rows: first the whole set, as many times as it fits into `wanted`, then rows chosen by the seed.
-  // Both parts are in the order of the file. The examples of a row are consecutive in `all`.
-  Examples sampled(const Examples& all, int64_t wanted) const {
+  // Returns the rows that chosen_rows chooses. The examples of a row are consecutive in `all`.
+  Examples chosen(const Examples& all, const DataSource& source) {
+    // Otherwise max_samples alone chooses, and it has limited the rows that were read.
+    if (!source.first_rows && !source.first_share && !source.num_samples) return all;
     const RowNumbers numbers(all, unit_);
-    const int64_t count = numbers.count();
-    if (count == 0) return all;
-    std::vector<int64_t> rows;
-    for (int64_t i = 0; i < wanted / count * count; ++i) rows.push_back(i % count);
-    for (int64_t i = 0; i < wanted % count; ++i) rows.push_back(permuted_index(i, count, spec_.seed, kSampleStream));
-    std::sort(rows.end() - wanted % count, rows.end());
+    const ChosenRows some = chosen_rows(numbers.count(), source, spec_);
+    for (const std::string& what : some.by) chosen_by(what);
     const auto end = static_cast<int64_t>(all.size());
-    std::vector<int64_t> begins(static_cast<size_t>(count));  // the first example of each row
+    std::vector<int64_t> begins(static_cast<size_t>(numbers.count()));  // the first example of each row
     for (int64_t i = end; i-- > 0;) begins[static_cast<size_t>(numbers.of(i))] = i;
     std::vector<int64_t> examples;
-    for (const int64_t row : rows)
+    for (const int64_t row : some.rows)
       for (int64_t i = begins[static_cast<size_t>(row)]; i < end && numbers.of(i) == row; ++i) examples.push_back(i);
     return all.select(examples);
   }
@@ -255,10 +225,10 @@ class Loader {
     report_.examples += units(rows);
   }
 
-  // Finds the units that have the same tokens and labels as an earlier unit. Returns the first example of each such
-  // unit, in no particular order.
-  std::vector<int64_t> duplicates(const Examples& rows) const {
-    const std::vector<UnitDigest> digests = digests_of(rows, unit_);
+  // Finds the rows that have the same tokens and labels as an earlier row. Returns the first example of each such row,
+  // in no particular order.
+  std::vector<int64_t> duplicates(const Examples& all) const {
+    const std::vector<RowDigest> digests = digests_of(all, {all, unit_});
     std::vector<int64_t> again;
     for (size_t i = 1; i < digests.size(); ++i)
       if (digests[i].first == digests[i - 1].first) again.push_back(digests[i].second);
@@ -267,17 +237,18 @@ class Loader {
 
   // Removes the duplicates from `all`, which has sizes[i] units of set i.
   void remove_duplicates(Examples& all, std::vector<int64_t>& sizes) {
-    std::vector<bool> removed(static_cast<size_t>(units(all)));
-    for (const int64_t row : duplicates(all)) removed[static_cast<size_t>(row / unit_)] = true;
+    const RowNumbers rows(all, unit_);
+    std::vector<bool> removed(static_cast<size_t>(rows.count()));
+    for (const int64_t example : duplicates(all)) removed[static_cast<size_t>(rows.of(example))] = true;
     std::vector<int64_t> kept;
-    int64_t unit = 0;
+    int64_t example = 0;
     for (int64_t& size : sizes) {
-      const auto before = static_cast<int64_t>(kept.size());
-      for (const int64_t end = unit + size; unit < end; ++unit)
-        if (!removed[static_cast<size_t>(unit)]) kept.push_back(unit);
-      size = static_cast<int64_t>(kept.size()) - before;
+      const int64_t before = std::ssize(kept);
+      for (const int64_t end = example + size * unit_; example < end; ++example)
+        if (!removed[static_cast<size_t>(rows.of(example))]) kept.push_back(example);
+      size = (std::ssize(kept) - before) / unit_;
     }
-    all = select_units(all, kept, unit_);
+    all = all.select(kept);
     report_.duplicates_removed = true;
     if (std::ranges::count(removed, true)) chosen_by("remove_duplicates");
   }
@@ -314,9 +285,11 @@ class Loader {
 // Adds a note if held-out rows are also trained. Their loss does not tell how the model does on new rows.
 void note_shared_rows(const Datasets& data, int64_t unit, DataReport& report) {
   if (data.eval.empty()) return;
-  const std::vector<UnitDigest> trained = digests_of(data.train, unit), held_out = digests_of(data.eval, unit);
-  const int64_t shared = std::ranges::count_if(held_out, [&](const UnitDigest& one) {
-    const auto found = std::ranges::lower_bound(trained, one.first, {}, &UnitDigest::first);
+  // A mix may put rows of other sets between the parts of a text.
+  const auto digests = [unit](const Examples& all) { return digests_of(all, RowNumbers::of_parts(all, unit)); };
+  const std::vector<RowDigest> trained = digests(data.train), held_out = digests(data.eval);
+  const int64_t shared = std::ranges::count_if(held_out, [&](const RowDigest& one) {
+    const auto found = std::ranges::lower_bound(trained, one.first, {}, &RowDigest::first);
     return found != trained.end() && found->first == one.first;
   });
   if (shared > 0)

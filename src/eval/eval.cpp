@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
+#include "checkpoint/chat_files.h"
 #include "checkpoint/peft/earlier_adapters.h"
 #include "data/tokenise.h"
 #include "eval/eval_table.h"
@@ -125,7 +126,9 @@ struct TextSide {
 TextSide text_side(const Request& request) {
   // If config.json has no vocab_size, the size is 0 here, and resolve() throws later.
   const int64_t vocab_size = vocab_size_of(request.repository().config()).value_or(0);
-  if (request.stage().head != Head::kTokens) return {nullptr, Tokenizer::open(request.model_folder()), vocab_size};
+  if (request.stage().head != Head::kTokens)
+    return {nullptr, open_tokenizer(request.repository(), request.adapters(), request.data_without_labels()),
+            vocab_size};
   return {std::make_unique<const Session>(request, Session::Template::kIfThere), std::nullopt, vocab_size};
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "data/chosen_rows.h"
 #include "data/formats.h"
 #include "data/introduce.h"
 #include "data/messages.h"
@@ -103,11 +104,11 @@ ordered_json named(const std::vector<std::string>& values) {
   return out;
 }
 
-// Calls `take` with each row and the row's "file:line", for at most max_samples rows. If `take` throws BadRow, for_rows
-// throws UserError; with on_bad_row: skip, it skips the row with a warning instead.
+// Calls `take` with each row and the row's "file:line", for at most DataSpec::most_rows rows. If `take` throws BadRow,
+// for_rows throws UserError; with on_bad_row: skip, it skips the row with a warning instead.
 template <typename Take>
 void for_rows(const DataSpec& data, const DataSource& source, const Take& take) {
-  int64_t left = data.max_samples.value_or(INT64_MAX);
+  int64_t left = data.most_rows(source).value_or(INT64_MAX);
   auto one = [&](const std::string& where, const std::function<void()>& body) {
     try {
       body();
@@ -197,6 +198,7 @@ std::vector<Question> read_questions(const DataSpec& data, const DataSource& sou
     const size_t answer = answer_of(row, choices);
     out.push_back({text, std::move(choices.texts), answer, where});
   });
+  out = chosen_items(out, source, data);
   if (out.empty()) throw UserError("eval_dataset: {} has no question", source.name);
   return out;
 }
@@ -235,6 +237,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
     }
     out.push_back(std::move(prompt));
   });
+  out = chosen_items(out, source, data);
   if (out.empty()) throw UserError("eval_dataset: {} has no prompt", source.name);
   return out;
 }

@@ -60,13 +60,13 @@ Task detect_task(const DataSource& source);
 // - choices: a list or an object {text, label} in the column `choices` or `options`, or the columns `A`, `B`, ...;
 // - an answer in the column `answer`, `answerKey`, `target`, `gold` or `label`. The answer is the number of the right
 //   choice (from 0), its label (its letter if the row has no labels), or its text.
-// Reads at most max_samples rows. Throws UserError with file:line for a row that cannot be read; with on_bad_row: skip,
-// leaves such rows out.
+// Returns the chosen ones (data/chosen_rows.h). Throws UserError with file:line for a row that cannot be read; with
+// on_bad_row: skip, leaves such rows out.
 std::vector<Question> read_questions(const DataSpec& data, const DataSource& source);
 
 // Reads rows with a question and a column `reference` or `references`. If the question's column is called `question`,
 // the reference may also be in `answer`. Also reads conversations of any format; their last reply is the reference.
-// Treats max_samples and errors like read_questions.
+// Chooses rows and treats errors like read_questions.
 std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source);
 
 }  // namespace fettle

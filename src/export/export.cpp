@@ -242,7 +242,8 @@ ExportReport run_export(const Request& request) {
   std::optional<Target> target;
   std::optional<GgufPlan> plan;
   std::optional<CompressedExport> compressed;
-  const ResultChat chat = result_chat(base, request.data_without_labels(), !model.classifies(), request.adapters());
+  const ResultChat chat =
+      result_chat(base, request.data_without_labels(), !model.classifies(), request.adapters(), ResultOf::kExport);
   std::filesystem::path texts = base.folder();
   if (to_codes) {
     compressed.emplace(

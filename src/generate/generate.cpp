@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "base/files/standard_output.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/chosen_rows.h"
 #include "data/formats.h"
 #include "data/read/rows.h"
 #include "data/tokenise.h"
@@ -54,10 +57,11 @@ std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
 }
 
 std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
-  std::vector<Asked> asked;
+  std::vector<Asked> all;
   for (const std::string& name : data.sets) {
     const DataSource source = find_source(name, data.dataset_dir, data.hub);
-    int64_t left = data.max_samples.value_or(INT64_MAX);
+    int64_t left = data.most_rows(source).value_or(INT64_MAX);
+    std::vector<Asked> asked;
     for (const std::filesystem::path& file : source.files) {
       if (left <= 0) break;
       const auto take = [&](Row row) {
@@ -73,13 +77,13 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
           warn("{}: {}; skipped", where, error.what());
           return true;
         }
-        session.check_prompt(asked.back().ids, where);
         return --left > 0;
       };
       read_rows(file, take, data.text_rows(source));
     }
+    std::ranges::move(chosen_items(asked, source, data), std::back_inserter(all));
   }
-  return asked;
+  return all;
 }
 
 // Writes the replies in the order of the prompts.

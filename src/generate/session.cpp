@@ -76,9 +76,8 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   const bool talks = wanted == Template::kRequired || row_reader(request.stage().rows).conversations;
   // Adapters side by side share one template.
   if (talks && data.template_name.empty() && (adapters == Adapters::kTogether || request.adapters().size() == 1)) {
-    ResultChat chat = chat_of_adapters(request.repository(), request.adapters(), true, &tokenizer_);
-    if (!chat.templates.empty()) tokenizer_.set_chat_templates(std::move(chat.templates));
-    if (chat.end_id >= 0) stop_ids_.push_back(static_cast<int32_t>(chat.end_id));
+    const int64_t end = use_chat_of_adapters(tokenizer_, request.repository(), request.adapters());
+    if (end >= 0) stop_ids_.push_back(static_cast<int32_t>(end));
   }
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
   if (wanted == Template::kRequired || (talks && offered))

@@ -31,7 +31,7 @@ class Session {
   // Reads config.json, the headers of the weights, the tokenizer and the template. With Template::kRequired, throws
   // UserError if there is no template. With kIfThere, the session has no template in two cases: the stage is pt, or
   // neither the recipe nor the model has a template. If the recipe names no template, the session has that of the
-  // adapters (chat_of_adapters); but the model's own template with several adapters side by side. With kSideBySide,
+  // adapters (use_chat_of_adapters); but the model's own template with several adapters side by side. With kSideBySide,
   // also reads the adapters' headers; OpenModel::run has the adapters in the order of the request. Throws UserError.
   explicit Session(const Request& request, Template wanted, SystemMessage system = SystemMessage::kDefault,
                    Adapters adapters = Adapters::kTogether);

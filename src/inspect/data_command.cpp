@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "checkpoint/chat_files.h"
 #include "inspect/data_report.h"
 #include "inspect/example_text.h"
 #include "models/config.h"
@@ -29,7 +30,7 @@ int run_data(const Request& request, const DataOptions& options, std::ostream& o
   const BatchSpec batches = request.batch(devices.count, BatchUse::kTraining);
   const BatchSpec eval_batches = request.batch(devices.count, BatchUse::kEvaluation);
   const BatchSpec eval_command = request.batch(devices.count, BatchUse::kEvaluation, Purpose::kEvaluation);
-  const Tokenizer tokenizer = Tokenizer::open(request.model_folder());
+  const Tokenizer tokenizer = open_tokenizer(request.repository(), request.adapters(), spec);
   const int64_t vocabulary = model_vocabulary(request);
   const Datasets data = load_datasets(spec, tokenizer, vocabulary);
   const DataReading reading{

@@ -6,6 +6,7 @@
 #include "base/files/run_files.h"
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "checkpoint/chat_files.h"
 #include "plan/mesh_choice.h"
 #include "report/banner.h"
 #include "report/best_evaluation.h"
@@ -96,7 +97,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   if (resume) find_best(asked, resume->checkpoint, record);
 
   // The rows.
-  Tokenizer tokenizer = Tokenizer::open(asked.model_folder);
+  Tokenizer tokenizer = open_tokenizer(repository, asked.adapters(), asked.data);
   Datasets data = processes.one_per_host_first("data", [&] {
     return load_datasets(started_at(record.started, asked.data), tokenizer, asked.model.config.vocab_size);
   });

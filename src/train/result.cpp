@@ -240,13 +240,15 @@ void ResultWriter::finish() {
     }
     model_->finish();
   }
+  // Reads the files of the adapter that was trained further before they are replaced, because `folder_` may have them.
+  const ResultChat chat =
+      result_chat(repository_, run_.data, !run_.model.classifies(), run_.adapters(), ResultOf::kTraining);
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
   // An adapter that is written into the folder of its base leaves the base's files as they are.
   std::error_code missing;
   if (model_ || !std::filesystem::equivalent(run_.output.folder, repository_.folder(), missing))
-    write_result_chat(result_chat(repository_, run_.data, !run_.model.classifies()), repository_, model_.has_value(),
-                      folder_);
+    write_result_chat(chat, repository_, model_.has_value(), folder_);
   nlohmann::json base = repository_.config();
   // The result has no quantization_config, because its weights are floats even if the base's weights are quantised.
   bool was_quantised = base.erase("quantization_config") > 0;

@@ -40,9 +40,13 @@ class ChatFiles : public testing::Test {
   // Writes the result of training with this template, or of an export with these adapters.
   ResultChat write(const std::string& name, bool whole,
                    const std::optional<std::vector<std::string>>& adapters = std::nullopt) {
+    return write(name, whole, adapters.value_or(std::vector<std::string>()),
+                 adapters ? ResultOf::kExport : ResultOf::kTraining);
+  }
+  ResultChat write(const std::string& name, bool whole, const std::vector<std::string>& adapters, ResultOf command) {
     data_.template_name = name;
     const ModelRepository base = ModelRepository::open(base_, ModelRepository::Weights::kIgnored);
-    const ResultChat chat = result_chat(base, data_, true, adapters);
+    const ResultChat chat = result_chat(base, data_, true, adapters, command);
     fs::remove_all(to_);
     fs::create_directories(to_);
     copy_tokenizer_files(base_, to_);
@@ -190,6 +194,57 @@ TEST_F(ChatFiles, AnAdaptersTemplateReplacesThatOfTheBase) {
   EXPECT_EQ(json("tokenizer_config.json")["eos_token"], "<|im_end|>");
   write("llama3", true, adapters);
   EXPECT_EQ(json("tokenizer_config.json")["eos_token"], "<|eot_id|>") << "the recipe's template comes first";
+}
+
+TEST_F(ChatFiles, TrainingOnFromAnAdapterUsesAndKeepsItsTemplate) {
+  write_text(base_ / "chat_template.jinja", "{{ messages }}");
+  const fs::path adapter = folder_ / "adapter";
+  fs::create_directories(adapter);
+  tokenizer_.eos = "<|im_end|>";
+  tokenizer_.save(adapter);
+  write_text(adapter / "chat_template.jinja", kChatml);
+  const std::vector<std::string> adapters{adapter.string()};
+  write("", false, adapters, ResultOf::kTraining);
+  EXPECT_EQ(read_text(to_ / "chat_template.jinja"), kChatml);
+  EXPECT_EQ(json("tokenizer_config.json")["eos_token"], "<|im_end|>");
+  const ModelRepository base = ModelRepository::open(base_, ModelRepository::Weights::kIgnored);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open_tokenizer(base, adapters, data_).chat_template(), kChatml);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("are those of " + adapter.string()));
+  data_.template_name = "llama3";
+  EXPECT_EQ(open_tokenizer(base, adapters, data_).chat_template(), "{{ messages }}") << "`template` is not needed";
+  data_.template_name = "";
+  data_.rows = RowKind::kTexts;
+  EXPECT_EQ(open_tokenizer(base, adapters, data_).chat_template(), "{{ messages }}") << "texts need no template";
+  data_.rows = RowKind::kConversations;
+  write_text(adapter / "chat_template.jinja", "{% if %}");
+  EXPECT_THAT(user_error([&] { open_tokenizer(base, adapters, data_); }),
+              testing::AllOf(testing::StartsWith((adapter / "chat_template.jinja").string() + ":1: "),
+                             testing::HasSubstr("Set `template`, or remove the file.")));
+}
+
+// Phi-3's template ends a conversation with eos_token.
+TEST_F(ChatFiles, AnotherEosTokenDoesNotChangeTheBasesTemplates) {
+  const std::string own =
+      "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}{{ eos_token }}{% endif %}";
+  write_text(base_ / "chat_template.jinja", own + "{{ tools }}");
+  write_text(base_ / "additional_chat_templates/rag.jinja", "{{ documents }}");
+  write_json_file(base_ / "generation_config.json", {{"eos_token_id", id("</s>")}});
+  const std::vector<Message> talk{{.role = "user", .content = "Hi"}, {.role = "assistant", .content = "yo"}};
+  const auto text = [&](const fs::path& folder, const std::string& name) {
+    Tokenizer tokenizer = Tokenizer::open(folder);
+    tokenizer.set_chat_templates({{"default", *tokenizer.chat_template(name)}});
+    return ChatTemplate("", tokenizer).text(talk);
+  };
+  write("", true);
+  EXPECT_EQ(Tokenizer::open(to_).eos_token(), "<|im_end|>");
+  EXPECT_THAT(text(base_, "default"), testing::HasSubstr("yo<|im_end|>\n</s>"));
+  EXPECT_EQ(text(to_, "default"), text(base_, "default"));
+  EXPECT_EQ(read_text(to_ / "additional_chat_templates/rag.jinja"), "{{ documents }}");
+  write("llama3", true);
+  EXPECT_EQ(Tokenizer::open(to_).eos_token(), "<|eot_id|>");
+  EXPECT_EQ(text(to_, "tool_use"), text(base_, "default"));
 }
 
 TEST_F(ChatFiles, RunsWithoutConversationsChangeNothing) {

@@ -92,6 +92,16 @@ TEST_F(RowCounts, PartsOfATextStayTogetherAmongOtherDataSets) {
   for (const std::string& source : eval) EXPECT_FALSE(train.contains(source)) << source;
 }
 
+// Both texts have the same part in the middle, and one text occurs twice.
+TEST_F(RowCounts, RemoveDuplicatesComparesWholeTexts) {
+  texts(0, 3, R"(, "formatting": "text")");
+  folder.write("rows.jsonl", "{\"text\": \"aaaabbbbccc\"}\n{\"text\": \"ddddbbbbeee\"}\n{\"text\": \"aaaabbbbccc\"}\n");
+  ASSERT_EQ(lines(load().train), (Lines{{"1", 3}, {"2", 3}, {"3", 3}}));
+  EXPECT_EQ(load().report.duplicates, 1);
+  spec.remove_duplicates = true;
+  EXPECT_EQ(lines(load().train), (Lines{{"1", 3}, {"2", 3}}));
+}
+
 // A run that is resumed needs the same rows, so these must not change.
 TEST_F(RowCounts, RowsOfOneExampleAreChosenAsBefore) {
   texts(10, 1, R"(, "num_samples": 4)");

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "data/chat/chat.h"
+#include "data/chat/system_message.h"
 #include "data/chat/templates.h"
 #include "data_fixtures.h"
 
@@ -30,8 +31,10 @@ Tokenizer with_own(TestTokenizer files, const std::string& source) {
 std::vector<std::vector<Message>> talks() {
   const Message system{.role = "system", .content = "Be \"brief\"."}, user{.role = "user", .content = "It's\n2+2?"},
       reply{.role = "assistant", .content = "4 \\n"},
-      thought{.role = "assistant", .content = "4", .extra_json = R"({"reasoning_content": "Sum."})"};
-  return {{user}, {user, reply}, {system, user, reply}, {system, user, reply, user, thought}, {user, thought}};
+      thought{.role = "assistant", .content = "4", .extra_json = R"({"reasoning_content": "Sum."})"},
+      no_system{.role = "system", .content = ""};
+  return {{user},          {user, reply},           {system, user, reply}, {system, user, reply, user, thought},
+          {user, thought}, {no_system, user, reply}};
 }
 
 TEST(WrittenTemplate, EveryNameRendersAlike) {
@@ -40,20 +43,27 @@ TEST(WrittenTemplate, EveryNameRendersAlike) {
   for (std::string name; names >> name;) {
     SCOPED_TRACE(name);
     ASSERT_NE(find_template(name), nullptr);
-    for (const std::optional<bool> thinks : {std::optional<bool>(), std::optional(false)}) {
+    for (const auto& [thinks, default_system] : {std::pair{std::optional<bool>(), ""},
+                                                 {std::optional(false), ""},
+                                                 {std::optional<bool>(), "It's \\ you.\n"}}) {
+      SCOPED_TRACE(default_system);
       const Tokenizer tokenizer = files_for(name).open();
       const ChatTemplate built_in(name, tokenizer, LocalTime::now(), {.enabled = thinks});
-      const auto written = built_in.written("");
+      const auto written = built_in.written(default_system);
       ASSERT_TRUE(written);
       EXPECT_EQ(written->with_tools, "");
       EXPECT_THAT(written->jinja, testing::Not(HasSubstr("generation %}"))) << "other programs refuse these marks";
       const Tokenizer own_tokenizer = with_own(files_for(name), written->jinja);
       const ChatTemplate own("", own_tokenizer);
       for (const std::vector<Message>& talk : talks()) {
-        EXPECT_EQ(own.text(talk), built_in.text(talk));
-        std::vector<Message> asked = talk;
-        if (asked.back().role == "assistant") asked.pop_back();
-        EXPECT_EQ(own.prompt_text(asked), built_in.prompt_text(asked));
+        std::vector<Message> trained = talk, asked = talk;
+        give_system(trained, default_system, true);
+        EXPECT_EQ(own.text(talk), built_in.text(trained));
+        if (asked.back().role == "assistant") {
+          asked.pop_back();
+          trained.pop_back();
+        }
+        EXPECT_EQ(own.prompt_text(asked), built_in.prompt_text(trained));
       }
     }
     ++count;
@@ -84,6 +94,19 @@ TEST(WrittenTemplate, CallersCanTurnThoughtsOff) {
   const ChatTemplate own("", own_tokenizer);
   EXPECT_THAT(own.prompt_text(talks()[0], "", R"({"enable_thinking": false})"), HasSubstr("<think>\n\n</think>"));
   EXPECT_THAT(own.prompt_text(talks()[0]), testing::Not(HasSubstr("<think>")));
+}
+
+TEST(WrittenTemplate, TheDefaultSystemMessageNeedsNoPlaceInTheTemplate) {
+  // The template llama3 has no default system text of its own.
+  const Tokenizer tokenizer = files_for("llama3").open();
+  const ChatTemplate built_in("llama3", tokenizer);
+  const std::string same = built_in.written("")->jinja;
+  const Tokenizer own_tokenizer = with_own(files_for("llama3"), built_in.written("It's you.")->jinja);
+  EXPECT_THAT(ChatTemplate("", own_tokenizer).prompt_text(talks()[0]),
+              HasSubstr("system<|end_header_id|>\n\nIt's you."));
+  const Tokenizer base = with_own(files_for("llama3"), same);
+  EXPECT_FALSE(ChatTemplate("llama3", base).written(""));
+  EXPECT_TRUE(ChatTemplate("llama3", base).written("It's you.")) << "the own template has no default system text";
 }
 
 const std::string kOwn =

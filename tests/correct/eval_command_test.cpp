@@ -429,6 +429,26 @@ TEST_F(EvalCommand, ReferencesStandInColumnsOrInTheLastReply) {
   }
 }
 
+TEST_F(EvalCommand, RowsAreChosenAsInTraining) {
+  std::string rows;
+  for (int i = 0; i < 10; ++i)
+    rows += fmt::format(R"({{"question": "{}", "reference": "r", "choices": ["a", "b"], "answer": 0}})", i) + "\n";
+  file("rows.jsonl", rows);
+  const auto chosen = [&](const std::string& entry) {
+    file("dataset_info.json", R"({"mine": {"file_name": "rows.jsonl", )" + entry + "}}");
+    const DataSource source = find_source("mine", temp.path());
+    std::string prompts, questions;
+    for (const Prompt& prompt : read_prompts(DataSpec{}, source)) prompts += prompt.messages[0].content;
+    for (const Question& question : read_questions(DataSpec{}, source)) questions += question.text;
+    EXPECT_EQ(prompts, questions);
+    return prompts;
+  };
+  EXPECT_EQ(chosen(R"("split": "train[:20%]")"), "01");
+  EXPECT_EQ(chosen(R"("split": "train[:3]")"), "012");
+  EXPECT_EQ(chosen(R"("num_samples": 3)").size(), 3u);
+  EXPECT_THAT(chosen(R"("num_samples": 12)"), testing::StartsWith("0123456789"));
+}
+
 // The template decides how calls of tools and thoughts are written, so the reference is the text that is trained.
 TEST_F(EvalCommand, AReferenceWithCallsOrThoughtsIsTheTrainedText) {
   recipe.stage = "sft";

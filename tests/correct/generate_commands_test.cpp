@@ -100,6 +100,25 @@ TEST_F(Commands, RowsOfTheDatasetAreAnsweredWithoutTheirAnswers) {
   EXPECT_EQ(generate(greedy_prompt(1)), greedy_text(1) + "\n");
 }
 
+TEST_F(Commands, RowsAreChosenAsInTraining) {
+  const std::string row = nlohmann::json{{"text", greedy_prompt(0)}}.dump() + "\n";
+  write_text(temp / "rows.jsonl", row + row + row + row + R"({"text": ")" + std::string(5000, 'a') + "\"}\n");
+  recipe.max_new_tokens = 1;
+  recipe.dataset_dir = temp.path().string();
+  recipe.dataset = {"mine"};
+  const auto answered = [&](const std::string& entry) {
+    write_text(temp / "dataset_info.json", R"({"mine": {"file_name": "rows.jsonl", )" + entry + "}}");
+    const std::string out = generate();
+    int64_t count = 0;
+    for (size_t at = 0; (at = out.find("==> ", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  EXPECT_EQ(answered(R"("split": "train[:40%]")"), 2) << "the last row is too long, but it is not chosen";
+  EXPECT_EQ(answered(R"("split": "train[:3]")"), 3);
+  write_text(temp / "rows.jsonl", row + row + row + row);
+  EXPECT_EQ(answered(R"("num_samples": 3)"), 3);
+}
+
 TEST_F(Commands, LinesOfAFileAreAnsweredTogetherInTheirOrder) {
   std::istringstream in(greedy_prompt(1) + "\n\n" + greedy_prompt(0) + "\n" + greedy_prompt(1) + "\n");
   std::ostringstream out;

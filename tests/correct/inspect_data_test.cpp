@@ -64,6 +64,19 @@ TEST_F(Report, CallsAnEntryInTheRecipeByItsFile) {
   expect_has(text({}), "rows        5 of " + file + "\n");
 }
 
+TEST_F(Report, RendersWithTheTemplateOfTheAdapterThatIsTrainedFurther) {
+  std::filesystem::create_directories(folder.path() / "adapter");
+  folder.write("adapter/adapter_config.json", "{}");
+  folder.write("adapter/chat_template.jinja", "{% for m in messages %}[{{ m.content }}]{{ eos_token }}{% endfor %}");
+  recipe.template_name = "";
+  recipe.adapter_name_or_path = {(folder.path() / "adapter").string()};
+  recipe.dataset = {folder
+                        .write("talk.jsonl", R"({"messages": [{"role": "user", "content": "q"}, )"
+                                             R"({"role": "assistant", "content": "a"}]})")
+                        .string()};
+  expect_has(text({.rows = 1}), "[q]</s>⟦[a]</s>⟧");
+}
+
 TEST_F(Report, SaysWhenTheRolesCountMoreRows) {
   const std::string line = "by role     of all rows that were read, also of those to evaluate or left out later\n";
   EXPECT_EQ(text({}).find(line), std::string::npos);

@@ -256,6 +256,15 @@ TEST(ChatOfResult, IsTheTemplateOfTheRecipe) {
               "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\n");
     EXPECT_EQ(std::filesystem::exists(folder / "tuned/generation_config.json"), std::string(type) == "full");
+    if (std::string(type) == "full") continue;
+    // The adapter is trained further, without `template`.
+    recipe.template_name = "";
+    recipe.adapter_name_or_path = {(folder / "tuned").string()};
+    const auto again = make_run(recipe, repository.config(), "config.json", 1);
+    std::filesystem::create_directories(folder / "further");
+    write_result(folder / "further", again, repository, load_state(cpu_devices(), again, repository, false));
+    EXPECT_EQ(read_text(folder / "further/chat_template.jinja"), read_text(folder / "tuned/chat_template.jinja"));
+    EXPECT_EQ(Tokenizer::open(folder / "further").eos_token(), "<|eot_id|>");
   }
 }
 

@@ -103,6 +103,17 @@ done)";
             "[nospace] lora_rank=\nbatch\n");
 }
 
+TEST_F(Completion, BashCompletesWhereUnsetVariablesAreErrors) {
+  const std::string script = R"(
+compopt() { :; }
+set -u
+COMP_LINE='fettle trai' COMP_POINT=11
+_fettle ')" + program_file().string() +
+                             R"('
+echo "${COMPREPLY[*]}")";
+  EXPECT_EQ(run_bash(folder, script), "train\n");
+}
+
 TEST_F(Completion, BashKnowsAliases) {
   const std::string script = R"(
 compopt() { :; }

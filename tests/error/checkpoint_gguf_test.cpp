@@ -57,7 +57,6 @@ const std::string kF32 = tensor("a", {4, 2}, 0, 0);
 TEST(BadGguf, IsRefusedWithAReason) {
   EXPECT_EQ(header_error(file({}, {kF32})), "no error");
   EXPECT_THAT(header_error("GG"), HasSubstr("m.gguf: is not a GGUF file"));
-  EXPECT_THAT(header_error("version https://git-lfs.github.com"), HasSubstr("git lfs pull"));
   EXPECT_THAT(header_error("GGUF" + raw<uint32_t>(1)), HasSubstr("version 1 of GGUF; Fettle reads 2 and 3"));
   EXPECT_THAT(header_error("GGUF" + raw<uint32_t>(0x03000000)), HasSubstr("big-endian"));
   EXPECT_THAT(header_error(file({key("a", 99, "")}, {})), HasSubstr("unknown type 99"));
@@ -89,6 +88,12 @@ TEST(BadGguf, TensorsMustLieInTheFile) {
   EXPECT_THAT(header_error(file({}, {tensor("a", {4}, 0, ~0ull)})), HasSubstr("offset 18446744073709551615 overflows"));
   EXPECT_THAT(header_error(file({}, {tensor("a", {16}, 0, 0), tensor("b", {4}, 0, 32)})),
               HasSubstr("'a' and 'b' overlap"));
+}
+
+TEST(BadGguf, APointerOfGitLfsIsNamed) {
+  const TempFolder folder;
+  write_text(folder / "x.gguf", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }), HasSubstr("x.gguf: is a Git LFS pointer"));
 }
 
 TEST(BadGguf, EveryTruncationIsRefused) {

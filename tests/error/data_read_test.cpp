@@ -66,5 +66,19 @@ TEST(FindSource, UnknownNames) {
   }
 }
 
+TEST(ReadRows, APointerOfGitLfsIsNamed) {
+  const TestFolder folder;
+  for (const char* name : {"rows.jsonl", "rows.txt", "rows.csv.gz", "rows.parquet"}) {
+    const std::filesystem::path file = folder.write(name, "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+    try {
+      read_rows(file, [](const Row&) { return true; });
+      ADD_FAILURE() << name;
+    } catch (const UserError& error) {
+      EXPECT_EQ(error.what(),
+                file.string() + ": is a Git LFS pointer, not the file itself; run 'git lfs pull' in its folder");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -57,6 +57,11 @@ TEST_F(Files, NoTokenizerJson) {
   EXPECT_SAYS(message, "tokenizer.json");
 }
 
+TEST_F(Files, APointerOfGitLfsIsNamed) {
+  write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+  EXPECT_SAYS(error(), "tokenizer.json: is a Git LFS pointer, not the file itself; run 'git lfs pull' in its folder");
+}
+
 TEST_F(Files, BrokenVocabularyFilesAreNamed) {
   write("config.json", R"({"model_type": "bert"})");
   write("vocab.txt", "[UNK]\n[CLS]\na\n");

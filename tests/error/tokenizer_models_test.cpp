@@ -56,7 +56,7 @@ TEST_F(Models, TruncatedSentencePiece) {
   write("tokenizer.model", "");
   EXPECT_SAYS(error(), "it has no pieces");
   write("tokenizer.model", "version https://git-lfs.github.com/spec/v1\n");
-  EXPECT_SAYS(error(), "not a SentencePiece model");
+  EXPECT_SAYS(error(), "tokenizer.model: is a Git LFS pointer, not the file itself; run 'git lfs pull' in its folder");
 }
 
 // A changed byte gives an error or another tokenizer, never a crash.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/files/file_error.h"
@@ -24,6 +25,14 @@ void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int 
   if (begin < end) madvise(const_cast<std::byte*>(file.data()) + begin, static_cast<size_t>(end - begin), advice);
 }
 
+// A clone without Git LFS has small text files in place of the large files.
+void refuse_lfs_pointer(const MappedFile& file) {
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (text.starts_with("version https://git-lfs"))
+    throw UserError("{}: is a Git LFS pointer, not the file itself; run 'git lfs pull' in its folder",
+                    file.path().string());
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
@@ -38,6 +47,7 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
     mapping_ = FileMapping(fd, error_number);
   }
   if (error_number != 0) throw_file_error("read", path, error_number);
+  refuse_lfs_pointer(*this);
 }
 
 void MappedFile::check() const {

@@ -14,7 +14,7 @@ namespace fettle {
 // A read-only mapping of a whole file. Move-only; const members may be called from any thread.
 class MappedFile {
  public:
-  // Throws UserError when `path` does not exist, is not a regular file or is not readable.
+  // Throws UserError when `path` does not exist, is not a regular file, is not readable or is a Git LFS pointer.
   explicit MappedFile(const std::filesystem::path& path);
   const std::filesystem::path& path() const { return path_; }
   // Call check() after reading these bytes and before using the values.

@@ -92,8 +92,6 @@ class HeaderBytes {
 
 void check_magic(std::span<const std::byte> file, const std::string& name) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (text.starts_with("version https://git-lfs"))
-    throw UserError("{}: is a Git LFS pointer, not the model; run 'git lfs pull' in its folder", name);
   if (!text.starts_with("GGUF")) throw UserError("{}: is not a GGUF file: it does not begin with 'GGUF'", name);
 }
 

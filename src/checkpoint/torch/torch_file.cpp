@@ -18,10 +18,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 }
 
 [[noreturn]] void refuse_what_is_no_zip(std::span<const std::byte> file, const std::string& path) {
-  const std::string_view text = as_text(file);
-  if (text.starts_with("version https://git-lfs"))
-    throw UserError("{}: is a Git LFS pointer, not the weights; run 'git lfs pull' in the model folder", path);
-  if (text.starts_with(std::string_view("\x80\x02\x8a\x0a", 4)))
+  if (as_text(file).starts_with(std::string_view("\x80\x02\x8a\x0a", 4)))
     throw UserError(
         "{}: this is the format of PyTorch before 1.6, which Fettle does not read; save it with a newer PyTorch: "
         "torch.save(torch.load(file, weights_only=True), file)",

@@ -1,11 +1,13 @@
 #include "data/chat/chat.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "data/chat/chat_state.h"
 #include "data/chat/masked_tokens.h"
+#include "data/chat/system_message.h"
 #include "data/chat/templates.h"
 #include "data/chat/templates/turn_form.h"
 #include "data/chat/thinking_tags.h"
@@ -245,21 +247,22 @@ void ChatTemplate::State::find_call_forms() {
       });
 }
 
-bool ChatTemplate::State::agrees_with(const State& other, bool system, const TemplateInput& given) const {
-  ordered_json talk = ordered_json::array();
-  if (system) talk.push_back(ordered_json::object({{"role", "system"}, {"content", "s"}}));
-  talk.push_back(ordered_json::object({{"role", "user"}, {"content", "u"}}));
-  ordered_json answered = talk;
-  answered.push_back({{"role", "assistant"}, {"content", "a"}});
-  auto text = [system](const State& state, const ordered_json& messages, const TemplateInput& input, bool for_reply) {
-    std::string out = state.rendered(messages, input, for_reply).text;
+bool ChatTemplate::State::agrees_with(const State& other, bool system, const std::string& default_system) const {
+  std::vector<Message> talk = {{.role = "user", .content = "u"}};
+  if (system) give_system(talk, "s", false);
+  std::vector<Message> others = talk;
+  give_system(others, default_system, false);
+  auto text = [system](const State& state, std::vector<Message> messages, bool for_reply) {
+    if (!for_reply) messages.push_back({.role = "assistant", .content = "a"});
+    std::string out = state.rendered(state.checked_messages(messages, {}), {}, for_reply).text;
     if (for_reply && !system) return out;
     while (!out.empty() && is_space_byte(out.back())) out.pop_back();
     return out;
   };
   try {
-    return text(*this, talk, {}, true) == text(other, talk, given, true) &&
-           text(*this, answered, {}, false) == text(other, answered, given, false);
+    return std::ranges::all_of(std::array{true, false}, [&](bool for_reply) {
+      return text(*this, talk, for_reply) == text(other, others, for_reply);
+    });
   } catch (const UserError&) {
     return false;
   }

@@ -90,12 +90,15 @@ struct ChatTemplate::State {
   void find_stops(const std::string& source);
   void find_call_forms();
   // Returns whether both templates render a plain conversation with a system message to the same text, except for white
-  // space at its end. In a conversation without one (`system` is false), `given` has further variables of `other`, and
-  // white space at the end of the prompt counts.
-  bool agrees_with(const State& other, bool system = true, const TemplateInput& given = {}) const;
-  // Returns the text of a built-in template that begins with the values of its variables. `given` replaces values. The
-  // text has no {% generation %} marks.
-  std::string with_values(const TemplateInput& given) const;
+  // space at its end. In a conversation without one (`system` is false), `other` gets `default_system` as its system
+  // message, and white space at the end of the prompt counts.
+  bool agrees_with(const State& other, bool system = true, const std::string& default_system = "") const;
+  // Returns the text of a built-in template as a model's own template. The text begins with the rule about system
+  // messages (give_system) and the values of the template's variables, and has no {% generation %} marks.
+  std::string as_own(const std::string& default_system) const;
+  // Returns whether the template `source` renders sample conversations as this built-in template does after
+  // give_system. Gives `source` only the variables that Transformers sets.
+  bool renders_alike(const std::string& source, const std::string& default_system) const;
   std::vector<std::vector<int32_t>> encode_parts(const std::string& text, const std::vector<size_t>& cuts) const;
   void add_between(std::vector<Piece>& pieces, std::vector<int32_t> ids, const std::vector<Message>& messages,
                    size_t first, size_t next) const;

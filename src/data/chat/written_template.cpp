@@ -6,6 +6,8 @@
 #include "base/text.h"
 #include "data/chat/chat.h"
 #include "data/chat/chat_state.h"
+#include "data/chat/fixed_eos_token.h"
+#include "data/chat/system_message.h"
 
 namespace fettle {
 namespace {
@@ -28,39 +30,35 @@ std::string literal(const ordered_json& value) {
   return out + "'";
 }
 
-// Returns conversations with and without a system message, and of one and two turns.
-std::vector<ordered_json> sample_talks() {
-  const ordered_json system = {{"role", "system"}, {"content", "Be brief."}},
-                     user = {{"role", "user"}, {"content", "It's 2+2?"}},
-                     reply = {{"role", "assistant"}, {"content", "4 \\"}},
-                     thought = {{"role", "assistant"}, {"content", "4"}, {"reasoning_content", "Sum."}};
-  return {ordered_json::array({user}), ordered_json::array({user, reply}), ordered_json::array({system, user}),
-          ordered_json::array({system, user, reply, user}), ordered_json::array({user, thought, user, thought})};
+std::string set_variable(const std::string& name, const ordered_json& value) {
+  return fmt::format("{{%- set {} = {} %}}", name, literal(value));
+}
+
+// Returns what give_system does with a built-in template, as Jinja text.
+std::string system_rule(const std::string& default_system) {
+  std::string out =
+      "{%- if messages and messages[0].role == 'system' and not messages[0].content %}"
+      "{%- set messages = messages[1:] %}{%- endif %}\n";
+  if (!default_system.empty())
+    out += "{%- if not messages or messages[0].role != 'system' %}{%- set messages = [{'role': 'system', 'content': " +
+           literal(default_system) + "}] + messages %}{%- endif %}\n";
+  return out;
+}
+
+// Returns conversations with a system message, with an empty one and without one, and of one and two turns.
+std::vector<std::vector<Message>> sample_talks() {
+  const Message system{.role = "system", .content = "Be brief."}, empty{.role = "system", .content = ""},
+      user{.role = "user", .content = "It's 2+2?"}, reply{.role = "assistant", .content = "4 \\"},
+      thought{.role = "assistant", .content = "4", .extra_json = R"({"reasoning_content": "Sum."})"};
+  return {{user},         {user, reply},
+          {system, user}, {system, user, reply, user},
+          {empty, user},  {user, thought, user, thought}};
 }
 
 // Returns the text of a built-in template without {% generation %} marks. Only Transformers knows the marks; most other
 // programs refuse a template that has them. `if true` keeps the marks' white space.
 std::string without_marks(std::string text) {
   return replace_all(replace_all(std::move(text), "endgeneration %}", "endif %}"), "generation %}", "if true %}");
-}
-
-// Returns whether the template `source` renders the sample conversations as `rendered` does. Gives `source` only the
-// variables that Transformers sets.
-template <typename Rendered>
-bool renders_alike(const std::string& source, const Tokenizer& tokenizer, const LocalTime& now, Rendered rendered) {
-  const jinja::Template with(source);
-  ordered_json context = {{"tools", nullptr}, {"documents", nullptr}};
-  for (const auto& [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
-                                   {"eos_token", tokenizer.eos_token()},
-                                   {"pad_token", tokenizer.pad_token()}})
-    if (!token.empty()) context[key] = token;
-  for (const ordered_json& talk : sample_talks())
-    for (const bool for_reply : {false, true}) {
-      context["messages"] = talk;
-      context["add_generation_prompt"] = for_reply;
-      if (with.render(context, now).text != rendered(talk, for_reply)) return false;
-    }
-  return true;
 }
 
 // Returns the model's own template if it renders tools, and if the model has no template with the name that
@@ -77,13 +75,15 @@ std::string own_for_tools(const Tokenizer& tokenizer) {
 
 }  // namespace
 
-std::string ChatTemplate::State::with_values(const TemplateInput& given) const {
-  std::string out;
-  ordered_json values = variables;
-  for (const auto& [name, value] : given.variables.items()) values[name] = value;
-  for (const auto& [name, value] : values.items()) {
+std::string with_fixed_eos_token(const std::string& source, const std::string& eos_token) {
+  return source.find("eos_token") == std::string::npos ? source : set_variable("eos_token", eos_token) + "\n" + source;
+}
+
+std::string ChatTemplate::State::as_own(const std::string& default_system) const {
+  std::string out = system_rule(default_system);
+  for (const auto& [name, value] : variables.items()) {
     if (!plain.with.reads(name)) continue;
-    const std::string set = fmt::format("{{%- set {} = {} %}}", name, literal(value));
+    const std::string set = set_variable(name, value);
     // Callers may turn thoughts on and off.
     if (name == "enable_thinking")
       out += "{%- if enable_thinking is not defined %}" + set + "{%- endif %}\n";
@@ -91,6 +91,25 @@ std::string ChatTemplate::State::with_values(const TemplateInput& given) const {
       out += set + "\n";
   }
   return out + without_marks(plain.text);
+}
+
+bool ChatTemplate::State::renders_alike(const std::string& source, const std::string& default_system) const {
+  const jinja::Template with(source);
+  ordered_json context = {{"tools", nullptr}, {"documents", nullptr}};
+  for (const auto& [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
+                                   {"eos_token", tokenizer.eos_token()},
+                                   {"pad_token", tokenizer.pad_token()}})
+    if (!token.empty()) context[key] = token;
+  for (std::vector<Message> talk : sample_talks()) {
+    context["messages"] = checked_messages(talk, {});
+    give_system(talk, default_system, true);
+    const ordered_json trained = checked_messages(talk, {});
+    for (const bool for_reply : {false, true}) {
+      context["add_generation_prompt"] = for_reply;
+      if (with.render(context, now).text != rendered(trained, {}, for_reply).text) return false;
+    }
+  }
+  return true;
 }
 
 std::optional<ChatTemplate::Written> ChatTemplate::written(const std::string& default_system) const {
@@ -101,14 +120,9 @@ std::optional<ChatTemplate::Written> ChatTemplate::written(const std::string& de
     return Written{text, tokenizer.chat_template("tool_use") ? text : ""};
   }
   if (!state_->built_in) return std::nullopt;
-  TemplateInput given;
-  if (!default_system.empty()) given.variables["default_system"] = default_system;
-  if (with_calls_ && with_calls_->agrees_with(*state_, false, given)) return std::nullopt;
-  std::string source = state_->with_values(given);
-  const bool alike = renders_alike(
-      source, state_->tokenizer, state_->now,
-      [&](const ordered_json& talk, bool for_reply) { return state_->rendered(talk, given, for_reply).text; });
-  if (!alike) {
+  if (with_calls_ && with_calls_->agrees_with(*state_, false, default_system)) return std::nullopt;
+  std::string source = state_->as_own(default_system);
+  if (!state_->renders_alike(source, default_system)) {
     warn(
         "{} cannot be written as a chat template of the result, which keeps the base's files; use it with the key "
         "`template` of this recipe",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "base/files/own_program.h"
 #include "base/json_text.h"
 #include "base/log.h"
@@ -351,8 +352,10 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take, TextRows 
   bool seen = false;
   const TakeRow noted = [&](Row row) { return seen = true, take(std::move(row)); };
   std::error_code unknown;
-  if (std::filesystem::file_size(file, unknown) == 0 && !unknown)
-    throw UserError("{} is empty; write it again, or leave it out of `dataset`", file.string());
+  if (const auto size = std::filesystem::file_size(file, unknown); !unknown) {
+    if (size == 0) throw UserError("{} is empty; write it again, or leave it out of `dataset`", file.string());
+    const MappedFile refuses_lfs_pointers(file);
+  }
   if (kind == ".parquet" || kind == ".arrow" || kind == ".feather") {
     read_columns(file.string(), noted);
   } else {
