@@ -14,7 +14,7 @@
 #include "checkpoint/saved/state.h"
 #include "train/checkpoints/base_digest.h"
 #include "train/checkpoints/checkpoint_meta.h"
-#include "train/output_folder.h"
+#include "train/disk_space.h"
 #include "train/result.h"
 #include "train/retry.h"
 #include "train/write_in_parts.h"
