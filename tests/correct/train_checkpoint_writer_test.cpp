@@ -70,6 +70,43 @@ TEST(CheckpointWriter, ContainsTheRequestedStep) {
   }
 }
 
+// A checkpoint's state has each array of the run once: those of which the result is made, and all others.
+TEST(CheckpointWriter, TheStateHasEveryArrayOfTheRun) {
+  TempFolder folder;
+  int64_t number = 0;
+  const auto check = [&](const char* what, Recipe recipe) {
+    SCOPED_TRACE(what);
+    recipe.output_dir = (folder / std::to_string(++number)).string();
+    TrainingRun run(recipe);
+    ++run.state.step;
+    CheckpointWriter writer(run.run, run.repository, run.batches.identity(), run.processes);
+    writer.save(run.state, {});
+    writer.require();
+    std::vector<std::string> wanted;
+    for (const StateArray& array : trained_arrays(run.run)) wanted.push_back(array.name);
+    EXPECT_THAT(StateReader(state_folder(run.folder())).names(), testing::UnorderedElementsAreArray(wanted));
+    EXPECT_LT(result_arrays(run.run).size(), wanted.size()) << "the result lacks the optimizer's state";
+    for (const ResultPart& part : result_parts(run.run))
+      for (const std::string& name : {part.weights, part.start})
+        EXPECT_EQ(std::ranges::count(wanted, name), name.empty() ? 0 : 1) << name;
+  };
+  const Recipe lora = run_recipe("", "lora"), full = run_recipe("", "full");
+  Recipe other = lora;
+  check("LoRA", other);
+  other.pissa_init = true;
+  check("PiSSA", other);
+  other = full;
+  other.fp16 = true;
+  check("a loss scale", other);
+  other = full;
+  other.model_name_or_path = reference_recipe("deepseek_v3").model_name_or_path;
+  other.moe_router_bias_update_rate = 0.01;
+  check("corrections of routers, which no gradient trains", other);
+  other.moe_router_bias_update_rate = 0;
+  other.train_from_scratch = true;
+  check("random weights", other);
+}
+
 // If there is no memory for the copy, training waits while the same files are written.
 TEST(CheckpointWriter, WithoutMemoryForTheCopyWritesTheSameFiles) {
   TempFolder folder;
