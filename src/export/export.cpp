@@ -20,6 +20,7 @@
 #include "export/weights.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
+#include "models/quantization_config.h"
 
 namespace fettle {
 namespace {
@@ -55,9 +56,7 @@ void write_config(const ModelRepository& base, const ResultChat& chat, const Wri
   write_result_chat(chat, base, true, folder);
   nlohmann::json config = other.value_or(base.config());
   const std::optional<DType>& dtype = form.dtype;
-  bool was_quantised = config.erase("quantization_config") > 0;
-  if (config.contains("text_config") && config["text_config"].is_object())
-    was_quantised |= config["text_config"].erase("quantization_config") > 0;
+  const bool was_quantised = remove_quantization(config);
   if (!was_quantised && !dtype && !other && form.compressed == nullptr) return;
   if (form.compressed != nullptr) {
     config["quantization_config"] = form.compressed->config();

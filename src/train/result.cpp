@@ -18,6 +18,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_files.h"
 #include "models/classifier_config.h"
+#include "models/quantization_config.h"
 
 namespace fettle {
 namespace {
@@ -266,9 +267,7 @@ void ResultWriter::finish() {
                       folder_);
   nlohmann::json base = repository_.config();
   // The result has no quantization_config, because its weights are floats even if the base's weights are quantised.
-  bool was_quantised = base.erase("quantization_config") > 0;
-  if (base.contains("text_config") && base["text_config"].is_object())
-    was_quantised |= base["text_config"].erase("quantization_config") > 0;
+  const bool was_quantised = remove_quantization(base);
   if (was_quantised && model_) write_json_file(folder_ / "config.json", base);
   if (!run_.model.classifies()) return;
   const std::optional<LabelSet>& labels = run_.labels();
