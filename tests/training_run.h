@@ -2,6 +2,7 @@
 // in finetune(). The learning rate is constant, and nothing is logged or saved.
 #pragma once
 
+#include "checkpoint/saved/checkpoint_list.h"
 #include "resolve_run.h"
 #include "step/run_step.h"
 #include "train/checkpoints/checkpoint_writer.h"

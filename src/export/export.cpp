@@ -20,6 +20,7 @@
 #include "export/weights.h"
 #include "models/classifier.h"
 #include "models/classifier_config.h"
+#include "models/quantization_config.h"
 
 namespace fettle {
 namespace {
@@ -55,9 +56,7 @@ void write_config(const ModelRepository& base, const ResultChat& chat, const Wri
   write_result_chat(chat, base, true, folder);
   nlohmann::json config = other.value_or(base.config());
   const std::optional<DType>& dtype = form.dtype;
-  bool was_quantised = config.erase("quantization_config") > 0;
-  if (config.contains("text_config") && config["text_config"].is_object())
-    was_quantised |= config["text_config"].erase("quantization_config") > 0;
+  const bool was_quantised = remove_quantization(config);
   if (!was_quantised && !dtype && !other && form.compressed == nullptr) return;
   if (form.compressed != nullptr) {
     config["quantization_config"] = form.compressed->config();
@@ -202,6 +201,85 @@ struct Target {
   AtomicFolder folder;
 };
 
+// What all forms of an export work on. It stays at its place, because `tensors` refers to `model`.
+struct ExportJob {
+  explicit ExportJob(const Request& request);
+  ExportJob(const ExportJob&) = delete;
+  ExportJob& operator=(const ExportJob&) = delete;
+
+  const AdapterMerge* merge_or_null() const { return merge ? &*merge : nullptr; }
+  // Begins the merge, if there are adapters. With `checked`, or with adapters, opens the devices for the check of the
+  // written model. Throws before anything is written if the logits of base + adapter cannot be computed.
+  void begin(bool checked);
+
+  Phases phases;
+  const Request& request;
+  const ExportSpec spec;
+  const std::vector<const GgufFileType*> gguf;  // the types of GGUF files to write; empty: none
+  const ModelRepository& base;
+  std::vector<AdapterFolder> adapters;  // begin() moves them into `merge`
+  const int64_t labels;
+  const Model model;
+  const bool merges, classifier;  // classifier: a classifier is merged
+  BaseTensors tensors;
+  const ResultChat chat;
+  std::optional<AdapterMerge> merge;
+  std::optional<Devices> devices;
+};
+
+std::vector<AdapterFolder> open_adapters(const Request& request) {
+  std::vector<AdapterFolder> adapters;
+  for (const std::string& adapter : request.adapters()) adapters.push_back(open_adapter(adapter));
+  return adapters;
+}
+
+// Returns the checked model.
+Model model_to_export(const Request& request, const ExportSpec& spec, int64_t labels) {
+  Model model = make_model(request.repository().config(), request.config_file(), labels);
+  if (!spec.gguf.empty()) check_gguf_request(spec, model, request.model_title());
+  if (!spec.quantization.empty()) check_quantization_request(spec);
+  check_weights(request.repository(), model);
+  return model;
+}
+
+TensorNames names_to_read(const ExportJob& job) {
+  const bool converts = !job.gguf.empty() || !job.spec.quantization.empty();
+  const bool renames = job.classifier || (!named_as_params(job.base, job.model) && job.model.family->carried.empty());
+  return converts || (job.merges && renames) ? TensorNames::kOfParams : TensorNames::kStored;
+}
+
+ExportJob::ExportJob(const Request& given)
+    : request(given),
+      spec(request.exported()),
+      gguf(gguf_types(spec)),
+      base(request.repository()),
+      adapters(open_adapters(request)),
+      labels(exported_labels(family_of(base.config(), request.config_file()), base.config(), request.config_file(),
+                             adapters)),
+      model(model_to_export(request, spec, labels)),
+      merges(!adapters.empty()),
+      classifier(merges && model.classifies()),
+      tensors(base, model, request.quantisation(model.config), names_to_read(*this)),
+      chat(result_chat(base, request.data_without_labels(), !model.classifies(), request.adapters(),
+                       ResultOf::kExport)) {
+  if (classifier) add_head(tensors, model, adapters);
+}
+
+void ExportJob::begin(bool checked) {
+  if (checked || merges) {
+    devices.emplace(request.devices());
+    // The reference of the check is computed from rounded values, because training and inference round the values of
+    // GGUF blocks to the tensors' dtypes. So the export must round them, too.
+    tensors.round_decoded();
+  }
+  if (merges) {
+    request.exact(labels).resolve(target_of(*devices), Purpose::kInference);  // the result is not used
+    merge.emplace(model, std::move(adapters));
+  } else {
+    info("adapter_name_or_path is not set; {} is exported without an adapter", request.model_folder());
+  }
+}
+
 void check_merge_count(const AdapterMerge& merge, const MergeCount& count) {
   if (!count.nonzero)
     throw UserError(
@@ -210,114 +288,94 @@ void check_merge_count(const AdapterMerge& merge, const MergeCount& count) {
         merge.names());
 }
 
-}  // namespace
+ExportReport export_gguf(ExportJob& job) {
+  Target target(job.spec.folder);
+  const std::filesystem::path folder = target.folder.path(), scratch = folder / kScratch;
+  const std::filesystem::path texts = folder_of_texts(job.base, job.chat, scratch / "texts");
+  const GgufNames names{job.request.model_title(), title_of(job.spec.folder),
+                        job.merges ? base_title(job.request) : ""};
+  GgufPlan plan = plan_gguf(job.base, job.model, job.tensors, names, texts, scratch / "tokenizer");
+  job.begin(true);
+  job.phases.done("checked the model");
+  plan.keep_codes(job.merge_or_null());
+  ExportReport report{.folder = job.spec.folder, .merged = job.merges};
+  MergeCount count;
+  report.gguf = write_gguf_files(plan, job.gguf, title_of(job.spec.folder), job.tensors, job.merge_or_null(), texts,
+                                 folder, job.spec.splits_gguf ? job.spec.shard_bytes : 0, count);
+  if (job.merge) check_merge_count(*job.merge, count);
+  report.merged_tensors = count.tensors;
+  job.phases.done("wrote the weights");
+  check_signal();
+  check_gguf_logits(*job.devices, job.request, folder, scratch, report.gguf);
+  job.phases.done("compared the logits");
+  check_signal();
+  std::filesystem::remove_all(scratch);
+  target.folder.commit();
+  return report;
+}
 
-ExportReport run_export(const Request& request) {
-  Phases phases;
-  const ExportSpec spec = request.exported();
-  const ModelRepository& base = request.repository();
-  const std::string config_file = request.config_file();
-  std::vector<AdapterFolder> adapters;
-  for (const std::string& adapter : request.adapters()) adapters.push_back(open_adapter(adapter));
-  const int64_t labels = exported_labels(family_of(base.config(), config_file), base.config(), config_file, adapters);
-  const Model model = make_model(base.config(), config_file, labels);
-  const bool merges = !adapters.empty(), classifier = merges && model.classifies();
-  const std::vector<const GgufFileType*> types = gguf_types(spec);
-  const bool to_gguf = !types.empty();
-  const bool to_codes = !spec.quantization.empty();
-  if (to_gguf) check_gguf_request(spec, model, request.model_title());
-  if (to_codes) check_quantization_request(spec);
-  check_weights(base, model);
-  const std::optional<DType>& dtype = spec.dtype;
-
-  BaseTensors tensors(
-      base, model, request.quantisation(model.config),
-      to_gguf || to_codes ||
-              (merges && (classifier || (!named_as_params(base, model) && model.family->carried.empty())))
-          ? TensorNames::kOfParams
-          : TensorNames::kStored);
-  if (classifier) add_head(tensors, model, adapters);
-  std::optional<Devices> devices;
-  std::optional<AdapterMerge> merge;
-  std::optional<Target> target;
-  std::optional<GgufPlan> plan;
-  std::optional<CompressedExport> compressed;
-  const ResultChat chat =
-      result_chat(base, request.data_without_labels(), !model.classifies(), request.adapters(), ResultOf::kExport);
-  std::filesystem::path texts = base.folder();
-  if (to_codes) {
-    compressed.emplace(
-        compressed_scheme(spec.quantization), dtype.value_or(model.config.dtype), model, tensors,
-        std::ranges::any_of(base.names(), [&](const std::string& name) { return carries(*model.family, name); }),
-        request.model_title());
-    warn_of_later_layers(base, model, request.model_title());
-  }
-  if (to_gguf) {
-    target.emplace(spec.folder);
-    texts = folder_of_texts(base, chat, target->folder.path() / kScratch / "texts");
-    const GgufNames names{request.model_title(), title_of(spec.folder), merges ? base_title(request) : ""};
-    plan = plan_gguf(base, model, tensors, names, texts, target->folder.path() / kScratch / "tokenizer");
-  }
-  const bool checks = merges || to_gguf || to_codes;
-  if (checks) devices.emplace(request.devices());
-  // The reference of the check is computed from rounded values, because training and inference round the values of GGUF
-  // blocks to the tensors' dtypes. So the export must round them, too.
-  if (checks) tensors.round_decoded();
-  if (merges) {
-    // Throws before anything is written if the logits of base + adapter cannot be computed. The result of resolve() is
-    // not used.
-    request.exact(labels).resolve(target_of(*devices), Purpose::kInference);
-    merge.emplace(model, std::move(adapters));
-  } else {
-    info("adapter_name_or_path is not set; {} is exported without an adapter", request.model_folder());
-  }
-
-  if (!target) target.emplace(spec.folder);
-  AtomicFolder& folder = target->folder;
-  phases.done("checked the model");
-  ExportReport report{.folder = spec.folder, .merged = merge.has_value()};
-  if (to_gguf) {
-    MergeCount count;
-    plan->keep_codes(merge ? &*merge : nullptr);
-    report.gguf = write_gguf_files(*plan, types, title_of(spec.folder), tensors, merge ? &*merge : nullptr, texts,
-                                   folder.path(), spec.splits_gguf ? spec.shard_bytes : 0, count);
-    if (merge) check_merge_count(*merge, count);
-    report.merged_tensors = count.tensors;
-    phases.done("wrote the weights");
-    check_signal();
-    check_gguf_logits(*devices, request, folder.path(), folder.path() / kScratch, report.gguf);
-    phases.done("compared the logits");
-    check_signal();
-    std::filesystem::remove_all(folder.path() / kScratch);
-    folder.commit();
-    return report;
-  }
-  const WrittenForm form{dtype, compressed ? &*compressed : nullptr};
-  ModelWriter writer(folder.path(), written_shapes(tensors, form), spec.shard_bytes);
-  const MergeCount count = write_weights(tensors, merge ? &*merge : nullptr, form, writer);
+// Writes the weights in safetensors, config.json and the other files of the model folder. Returns what the merge
+// changed.
+MergeCount write_model(ExportJob& job, const WrittenForm& form, const std::filesystem::path& folder,
+                       ExportReport& report) {
+  ModelWriter writer(folder, written_shapes(job.tensors, form), job.spec.shard_bytes);
+  const MergeCount count = write_weights(job.tensors, job.merge_or_null(), form, writer);
   writer.finish();
-  write_config(base, chat, form, classifier ? std::optional(merged_config(request, model)) : std::nullopt,
-               folder.path());
+  write_config(job.base, job.chat, form,
+               job.classifier ? std::optional(merged_config(job.request, job.model)) : std::nullopt, folder);
   report.files = writer.shard_count();
   report.bytes = writer.total_bytes();
   report.merged_tensors = count.tensors;
-  phases.done("wrote the weights");
+  job.phases.done("wrote the weights");
   check_signal();
-  if (merge) check_merge_count(*merge, count);
-  if (merge && count.tensors == 0)
-    throw UserError("{}: rounding the merged weights to {} removes every change; {}", merge->names(),
-                    compressed ? spec.quantization : hf_name(count.narrowest),
-                    compressed ? "remove export_quantization" : "set export_dtype: float32");
-  if (compressed) {
-    report.quantization = spec.quantization;
-    report.coded = LogitReference(*devices, request).check_coded(folder.path(), spec.quantization);
-  } else if (merge) {
-    report.logits = check_logits(*devices, request, folder.path(), count.narrowest, labels);
-  }
-  if (checks) phases.done("compared the logits");
+  if (!job.merge) return count;
+  check_merge_count(*job.merge, count);
+  if (count.tensors == 0)
+    throw UserError("{}: rounding the merged weights to {} removes every change; {}", job.merge->names(),
+                    form.compressed != nullptr ? job.spec.quantization : hf_name(count.narrowest),
+                    form.compressed != nullptr ? "remove export_quantization" : "set export_dtype: float32");
+  return count;
+}
+
+ExportReport export_compressed(ExportJob& job) {
+  const CompressedExport compressed(
+      compressed_scheme(job.spec.quantization), job.spec.dtype.value_or(job.model.config.dtype), job.model, job.tensors,
+      std::ranges::any_of(job.base.names(), [&](const std::string& name) { return carries(*job.model.family, name); }),
+      job.request.model_title());
+  warn_of_later_layers(job.base, job.model, job.request.model_title());
+  job.begin(true);
+  Target target(job.spec.folder);
+  job.phases.done("checked the model");
+  ExportReport report{.folder = job.spec.folder, .merged = job.merges, .quantization = job.spec.quantization};
+  write_model(job, {job.spec.dtype, &compressed}, target.folder.path(), report);
+  report.coded = LogitReference(*job.devices, job.request).check_coded(target.folder.path(), job.spec.quantization);
+  job.phases.done("compared the logits");
   check_signal();
-  folder.commit();
+  target.folder.commit();
   return report;
+}
+
+ExportReport export_safetensors(ExportJob& job) {
+  job.begin(false);
+  Target target(job.spec.folder);
+  job.phases.done("checked the model");
+  ExportReport report{.folder = job.spec.folder, .merged = job.merges};
+  const MergeCount count = write_model(job, {job.spec.dtype}, target.folder.path(), report);
+  if (job.merges) {
+    report.logits = check_logits(*job.devices, job.request, target.folder.path(), count.narrowest, job.labels);
+    job.phases.done("compared the logits");
+    check_signal();
+  }
+  target.folder.commit();
+  return report;
+}
+
+}  // namespace
+
+ExportReport run_export(const Request& request) {
+  ExportJob job(request);
+  if (!job.gguf.empty()) return export_gguf(job);
+  return job.spec.quantization.empty() ? export_safetensors(job) : export_compressed(job);
 }
 
 std::string format_export(const ExportReport& report) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "models/quantization_config.h"
 
 namespace fettle {
 namespace {
@@ -184,11 +185,12 @@ void ConfigReader::read_common(ModelConfig& config, bool tied_by_default) const 
   };
   config.bos_token_id = id("bos_token_id");
   config.pad_token_id = id("pad_token_id");
-  config.quantisation = stored_quantisation(*json_, file_);
-  if (config.quantisation) config.in_floats = modules_in_floats(*json_, file_);
-  config.mxfp4 = stores_mxfp4(*json_);
-  config.groups = stored_groups(*json_, file_);
-  config.float8 = stored_float8(*json_, file_);
+  const StoredForm form = stored_form(*json_, file_);
+  if (const auto* stored = std::get_if<BitsandbytesStorage>(&form))
+    config.quantisation = stored->format, config.in_floats = stored->in_floats;
+  config.mxfp4 = std::holds_alternative<Mxfp4Storage>(form);
+  if (const auto* groups = std::get_if<GroupStorage>(&form)) config.groups = *groups;
+  if (const auto* float8 = std::get_if<Float8Storage>(&form)) config.float8 = *float8;
 }
 
 ConfigReader ConfigReader::inner(const std::string& key) const {

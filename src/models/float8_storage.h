@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +9,8 @@
 #include "models/quantisation.h"
 
 namespace fettle {
+
+class QuantizationSettings;
 
 // How a checkpoint stores weights in 8-bit floats (e4m3). Each such weight <name> has a tensor <name> + `factors`. This
 // tensor has one float for each block of `rows` x `columns` values, which multiplies these values. If it has a single
@@ -33,8 +33,10 @@ struct Float8Storage {
   // true.
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
-// Returns the storage that 'quantization_config' of config.json describes; nullopt when the weights are not 8-bit
-// floats. Throws UserError when a Float8Storage cannot describe the blocks or the format.
-std::optional<Float8Storage> stored_float8(const nlohmann::json& config, const std::string& file);
+
+// Read quantization_config of the method fp8, and that of compressed-tensors with floats. They throw UserError when a
+// Float8Storage cannot describe the blocks or the format. Others use stored_form (quantization_config.h).
+Float8Storage read_fp8(const QuantizationSettings& settings);
+Float8Storage read_compressed_floats(const QuantizationSettings& settings);
 
 }  // namespace fettle

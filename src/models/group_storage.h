@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +11,8 @@
 #include "models/quantisation.h"
 
 namespace fettle {
+
+class QuantizationSettings;
 
 // A weight is (code - zero point) * scale. The product is computed in `dtype`, the dtype of the model. Each output has
 // a zero point ("zero" below) and a scale for each group of inputs. Codes and zeros are packed into words (i32), the
@@ -48,8 +48,11 @@ struct GroupStorage {
   std::vector<int64_t> covered_layers(const Param& param) const;
 };
 
-// Returns the storage that 'quantization_config' of config.json describes; nullopt when it describes none of the
-// formats above. Throws UserError when it describes a variant that is not implemented.
-std::optional<GroupStorage> stored_groups(const nlohmann::json& config, const std::string& file);
+// These read quantization_config of the named method; read_packed reads packed integers of compressed-tensors. They do
+// not set `dtype`. They throw UserError for a variant that is not implemented. Others use stored_form
+// (quantization_config.h).
+GroupStorage read_gptq(const QuantizationSettings& settings);
+GroupStorage read_awq(const QuantizationSettings& settings);
+GroupStorage read_packed(const QuantizationSettings& settings);
 
 }  // namespace fettle

@@ -17,13 +17,10 @@
 // rows and columns, for example 128 x 128, or one for each row.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
+#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/arrays/shape.h"
-#include "models/module_rules.h"
 
 namespace fettle {
 
@@ -49,15 +46,5 @@ struct Quantisation {
   std::string name() const;  // "nf4 with double quantization"
   bool operator==(const Quantisation&) const = default;
 };
-
-// Returns whether the checkpoint stores the experts in MXFP4.
-bool stores_mxfp4(const nlohmann::json& config);
-// Returns the format (nf4, fp4 or int8) that 'quantization_config' of config.json states. Returns nullopt when it is
-// absent, or states MXFP4, groups (group_storage.h) or 8-bit floats (float8_storage.h). Throws UserError for other
-// formats.
-std::optional<Quantisation> stored_quantisation(const nlohmann::json& config, const std::string& file);
-// Returns the modules that bitsandbytes leaves in floats (llm_int8_skip_modules in 'quantization_config'). Throws
-// UserError when the key is not a list of names.
-std::vector<ModuleRule> modules_in_floats(const nlohmann::json& config, const std::string& file);
 
 }  // namespace fettle

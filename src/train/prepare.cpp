@@ -15,6 +15,7 @@
 #include "step/memory_table.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/checkpoint_meta.h"
+#include "train/disk_space.h"
 #include "train/root_files.h"
 #include "train/same_run.h"
 
@@ -112,7 +113,8 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
 
   // What the length needs.
   check_best(asked, length);
-  require_disk(asked, repository, length, resume.has_value(), resumed_step, processes.several());
+  require_disk(asked, repository, length,
+               {.resumed_step = resume ? std::optional(resume->step) : std::nullopt, .several = processes.several()});
   phases.done("read the rows");
   announce(asked, length, batches, data.report, resumed_step, devices.title());
 

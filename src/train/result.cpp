@@ -18,6 +18,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_files.h"
 #include "models/classifier_config.h"
+#include "models/quantization_config.h"
 
 namespace fettle {
 namespace {
@@ -144,6 +145,23 @@ AdapterConfig adapter_config(const Run& run) {
 
 }  // namespace
 
+std::vector<ResultPart> result_parts(const Run& run) {
+  std::vector<ResultPart> parts;
+  for (const Param& param : run.trained)
+    parts.push_back({&param, trained_input(param), run.pissa && param.is_lora() ? start_array(param) : ""});
+  for (const Param& param : run.frozen)
+    if (run.keeps(param)) parts.push_back({&param, frozen_input(param), ""});
+  return parts;
+}
+
+std::vector<StateArray> result_arrays(const Run& run) {
+  std::set<std::string> names;
+  for (const ResultPart& part : result_parts(run)) names.insert({part.weights, part.start});
+  std::vector<StateArray> arrays = trained_arrays(run);
+  std::erase_if(arrays, [&](const StateArray& array) { return !names.contains(array.name); });
+  return arrays;
+}
+
 ResultWriter::ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository)
     : folder_(folder), run_(run), repository_(repository), dtype_(result_dtype(run)) {
   if (run.lora && saves_tied_head(run.model, *run.lora)) tied_ = run.model.head().hf_name;
@@ -251,9 +269,7 @@ void ResultWriter::finish() {
     write_result_chat(chat, repository_, model_.has_value(), folder_);
   nlohmann::json base = repository_.config();
   // The result has no quantization_config, because its weights are floats even if the base's weights are quantised.
-  bool was_quantised = base.erase("quantization_config") > 0;
-  if (base.contains("text_config") && base["text_config"].is_object())
-    was_quantised |= base["text_config"].erase("quantization_config") > 0;
+  const bool was_quantised = remove_quantization(base);
   if (was_quantised && model_) write_json_file(folder_ / "config.json", base);
   if (!run_.model.classifies()) return;
   const std::optional<LabelSet>& labels = run_.labels();
@@ -275,14 +291,11 @@ using WithArray = std::function<void(const std::string& name, const UseArray& us
 void write_from(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                 const WithArray& with_array) {
   ResultWriter writer(folder, run, repository);
-  for (const Param& param : run.trained)
-    with_array(trained_input(param), [&](const ReadableArray& weights) {
-      if (!run.pissa || !param.is_lora()) return writer.add(param, weights);
-      with_array(start_array(param), [&](const ReadableArray& start) { writer.add(param, weights, start); });
+  for (const ResultPart& part : result_parts(run))
+    with_array(part.weights, [&](const ReadableArray& weights) {
+      if (part.start.empty()) return writer.add(*part.param, weights);
+      with_array(part.start, [&](const ReadableArray& start) { writer.add(*part.param, weights, start); });
     });
-  for (const Param& param : run.frozen)
-    if (run.keeps(param))
-      with_array(frozen_input(param), [&](const ReadableArray& weights) { writer.add(param, weights); });
   writer.finish();
 }
 
@@ -302,11 +315,15 @@ void warn_of_result(const Run& run) {
 }
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
-                  const TrainState& state) {
-  const FetchArray fetch = fetch_from(state);
+                  const FetchArray& fetch) {
   write_from(folder, run, repository, [&](const std::string& name, const UseArray& use) {
     fetch(name, [&](const HostShards& array) { use(array); });
   });
+}
+
+void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
+                  const TrainState& state) {
+  write_result(folder, run, repository, fetch_from(state));
 }
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
@@ -315,19 +332,6 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
     use(ReadableArray(state, name));
     state.release(name);
   });
-}
-
-std::vector<StateArray> result_arrays(const Run& run) {
-  std::set<std::string> read;
-  for (const Param& param : run.trained) {
-    read.insert(trained_input(param));
-    if (run.pissa && param.is_lora()) read.insert(start_array(param));
-  }
-  for (const Param& param : run.frozen)
-    if (run.keeps(param)) read.insert(frozen_input(param));
-  std::vector<StateArray> arrays = trained_arrays(run);
-  std::erase_if(arrays, [&](const StateArray& array) { return !read.contains(array.name); });
-  return arrays;
 }
 
 int64_t result_bytes(const Run& run, const ModelRepository& repository) {

@@ -1,9 +1,11 @@
-// Defines ResultWriter, which writes the adapter in PEFT's format, or the full model in Transformers' format.
+// Defines which arrays form the result of a run, and ResultWriter, which writes the adapter in PEFT's format, or the
+// full model in Transformers' format.
 #pragma once
 
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "checkpoint/model_writer.h"
@@ -12,6 +14,16 @@
 #include "step/state/snapshot.h"
 
 namespace fettle {
+
+// A parameter of the result, and the names of the arrays of the training state that have its values.
+struct ResultPart {
+  const Param* param = nullptr;  // a trained parameter, or a frozen one that the run keeps; belongs to the run
+  std::string weights;
+  std::string start;  // the initial values of PiSSA's A or B; "" for all other parameters
+};
+std::vector<ResultPart> result_parts(const Run& run);
+// Returns the arrays of trained_arrays() that result_parts names.
+std::vector<StateArray> result_arrays(const Run& run);
 
 // An array whose boxes are read one by one, so that an array on disk need not fit into the host's memory. The shards or
 // the state must outlive the ReadableArray.
@@ -54,7 +66,9 @@ class ResultWriter {
   std::optional<ModelWriter> model_;
 };
 
-// Writes the whole result from the devices. All devices of the run must belong to this process.
+// Writes the whole result from the arrays that `fetch` returns. All devices of the run must belong to this process.
+void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
+                  const FetchArray& fetch);
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   const TrainState& state);
 // Writes the whole result from a state on disk, which has the trained arrays of all processes.
@@ -63,9 +77,6 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
 // Warns if not every program can use the result, or if the result works only together with other adapters. Call it
 // once, after the result is written.
 void warn_of_result(const Run& run);
-// Returns the trained arrays that write_result reads: the weights and PiSSA's initial values, not the optimizer's
-// state.
-std::vector<StateArray> result_arrays(const Run& run);
 // Returns the bytes of the result's weights, including those that full tuning copies from `repository`, the base.
 int64_t result_bytes(const Run& run, const ModelRepository& repository);
 

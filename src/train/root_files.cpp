@@ -10,7 +10,6 @@
 #include "checkpoint/model_writer.h"
 #include "checkpoint/saved/result_folder.h"
 #include "models/classifier_config.h"
-#include "train/checkpoints/checkpoint_writer.h"
 #include "train/result.h"
 #include "train/write_in_parts.h"
 

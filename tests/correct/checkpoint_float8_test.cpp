@@ -7,7 +7,7 @@
 
 #include "checkpoint/repository.h"
 #include "checkpoint/safetensors_writer.h"
-#include "models/float8_storage.h"
+#include "models/quantization_config.h"
 #include "reference_models.h"
 #include "temp_folder.h"
 
@@ -87,9 +87,9 @@ TEST(Float8, AutoFp8HasOneFactorForAWeight) {
     const Float8Weight weight(quantisation, {6, 50}, "_scale", one);
     for (size_t i = 0; i < 300; ++i) EXPECT_EQ(weight.values[i], weight.quantised[i] * 0.25F);
   }
-  const auto storage = stored_float8({{"quantization_config", quantisation}}, "config.json");
-  EXPECT_TRUE(any_names(storage->excluded, "lm_head"));
-  EXPECT_FALSE(any_names(storage->excluded, "model.layers.0.mlp.up_proj"));
+  const auto storage = std::get<Float8Storage>(stored_form({{"quantization_config", quantisation}}, "config.json"));
+  EXPECT_TRUE(any_names(storage.excluded, "lm_head"));
+  EXPECT_FALSE(any_names(storage.excluded, "model.layers.0.mlp.up_proj"));
 }
 
 TEST(Float8, CompressedTensorsByRowAndByBlock) {

@@ -96,14 +96,18 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
            {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", {{"weights", mixed}}}}}}),
       AllOf(HasSubstr("\"num_bits\":4"), HasSubstr("wanted symmetric 8-bit floats"), HasSubstr("original weights")));
   EXPECT_THAT(with("quantization_config", {{"quant_method", "compressed-tensors"}}), HasSubstr("config_groups"));
-  EXPECT_THAT(with("quantization_config", {{"quant_method", "fp8"}, {"scale_fmt", "e5m2"}}), HasSubstr("scale_fmt"));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "fp8"}, {"scale_fmt", "e5m2"}}),
+              AllOf(HasSubstr("scale_fmt"), HasSubstr("Use another checkpoint")));
+  EXPECT_THAT(with("quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128}}}),
+              AllOf(HasSubstr("two positive integers"), HasSubstr("Use another checkpoint")));
   const Json bnb{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}};
   auto bnb_with = [&](const char* key, const char* value) {
     Json config = bnb;
     config[key] = value;
     return with("quantization_config", config);
   };
-  EXPECT_THAT(bnb_with("bnb_4bit_quant_type", "nf2"), AllOf(HasSubstr("'nf2'"), HasSubstr("fp4")));
+  EXPECT_THAT(bnb_with("bnb_4bit_quant_type", "nf2"),
+              AllOf(HasSubstr("\"nf2\""), HasSubstr("fp4"), HasSubstr("original weights")));
   EXPECT_THAT(bnb_with("bnb_4bit_quant_storage", "bfloat16"), HasSubstr("wanted uint8"));
   EXPECT_THAT(with("rope_scaling", {{"rope_type", "spiral"}, {"factor", 4}}),
               AllOf(HasSubstr("'spiral'"), HasSubstr("llama3")));

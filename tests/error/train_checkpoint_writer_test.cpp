@@ -402,32 +402,5 @@ TEST(Output, ACheckpointOfAnotherFolderDoesNotContinueTheRunThere) {
   EXPECT_EQ(error("other/checkpoint-2"), "no error");
 }
 
-TEST(Disk, TooManyCheckpointsAreRefusedWithALimitThatFits) {
-  TempFolder folder;
-  Recipe recipe = run_recipe(folder / "out", "lora");
-  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
-  auto error = [&]() -> std::string {
-    const auto run = make_run(recipe, repository.config(), "config.json", 1);
-    try {
-      require_disk(run, repository, {.total_steps = int64_t{1} << 40, .save_every = 1}, false, 0);
-    } catch (const DoesNotFit& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  EXPECT_THAT(error(), AllOf(HasSubstr("(1099511627776 checkpoints of"), HasSubstr("are free"),
-                             HasSubstr("set save_total_limit: ")));
-  // The run may end early, and then has fewer checkpoints.
-  recipe.eval_strategy = "steps";
-  recipe.val_size = 0.1;
-  recipe.early_stopping_patience = 2;
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(error(), "no error");
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("may need "));
-  recipe.early_stopping_patience = 0;
-  recipe.save_total_limit = 3;
-  EXPECT_EQ(error(), "no error");
-}
-
 }  // namespace
 }  // namespace fettle

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/load.h"
@@ -88,125 +89,185 @@ std::string path_in_file(const std::string& path, const TensorEntry& entry) {
   return name.substr(0, there) + path.substr(here);
 }
 
-}  // namespace
+// Reads the options of one adapter for one model, in the order of the functions below. Counts the tensors that it
+// recognises.
+class AdapterReading {
+ public:
+  AdapterReading(const AdapterFolder& adapter, const Model& model);
 
-LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
-  const AdapterConfig& config = adapter.config;
-  const std::string file = adapter.file.path().string();
-  LoraOptions options{.rank = config.r, .alpha = config.lora_alpha, .rslora = config.use_rslora};
-  options.fan_in_fan_out = model.family->fan_in_fan_out;
-  options.dora = config.use_dora;
-  options.saved = config.modules_to_save;
-  if (config.task_type == "SEQ_CLS" && !model.classifies())
+  LoraOptions read() {
+    read_modules();
+    read_parameters();
+    read_saved();
+    check_all_known();
+    return std::move(options_);
+  }
+
+ private:
+  // Reads from the tensors' names which linear modules have LoRA weights, and on which layers.
+  void read_modules();
+  // Checks that all modules have LoRA weights on the same layers.
+  void check_layers(const std::set<int64_t>& layers) const;
+  // Reads the LoRA weights of experts and routers.
+  void read_parameters();
+  // Sets the factor of gate_up's rank. Throws UserError when a parameter has another rank or alpha of its own.
+  void read_ranks_of_parameters();
+  // Checks the modules that the adapter has in full (modules_to_save).
+  void read_saved();
+  void check_all_known() const;
+
+  bool has_lora(const std::string& linear, int64_t layer) const {
+    return adapter_.find(name_of_layer(model_.path_of(linear), layer), AdapterPart::kLoraA) != nullptr;
+  }
+
+  const AdapterFolder& adapter_;
+  const Model& model_;
+  const AdapterConfig& config_;
+  const std::string file_;
+  LoraOptions options_;
+  size_t known_ = 0;
+};
+
+AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
+    : adapter_(adapter),
+      model_(model),
+      config_(adapter.config),
+      file_(adapter.file.path().string()),
+      options_{.rank = config_.r, .alpha = config_.lora_alpha, .rslora = config_.use_rslora} {
+  options_.fan_in_fan_out = model.family->fan_in_fan_out;
+  options_.dora = config_.use_dora;
+  options_.saved = config_.modules_to_save;
+  if (config_.task_type == "SEQ_CLS" && !model.classifies())
     throw UserError(
         "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or stage: rm if the adapter scores "
         "replies",
-        file);
+        file_);
   // PEFT's modules_to_save lists all names that a classifier's head may have. A model has only one of them.
   if (model.classifies())
-    std::erase_if(options.saved, [&](const std::string& name) {
+    std::erase_if(options_.saved, [&](const std::string& name) {
       const bool of_peft = name == "classifier" || name == "score";
       return of_peft &&
              std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
     });
   refuse_single_experts(adapter);
-  size_t known = 0;
+}
+
+void AdapterReading::read_modules() {
   bool whole = true;  // every module with LoRA weights has them on all its layers
   std::set<int64_t> layers_with;
-  // The tensors' names say which modules have LoRA weights.
-  for (const std::string& linear : model.linears()) {
+  for (const std::string& linear : model_.linears()) {
     std::vector<int64_t> layers;
-    const std::vector<int64_t> layers_of_module = model.layers_of(linear);
+    const std::vector<int64_t> layers_of_module = model_.layers_of(linear);
     for (const int64_t layer : layers_of_module) {
-      const std::string name = name_of_layer(model.path_of(linear), layer);
-      const TensorEntry* found = adapter.find(name, AdapterPart::kLoraA);
+      const std::string name = name_of_layer(model_.path_of(linear), layer);
+      const TensorEntry* found = adapter_.find(name, AdapterPart::kLoraA);
       if (found == nullptr) continue;
       layers.push_back(layer);
       const std::string module = path_in_file(name, *found);
-      if (config.rank(module) != config.r || config.alpha(module) != config.lora_alpha)
+      if (config_.rank(module) != config_.r || config_.alpha(module) != config_.lora_alpha)
         throw UserError(
             "{}: its modules have different ranks or alphas, which is not supported (here: {}); merge the adapter with "
             "PEFT",
-            file, module);
+            file_, module);
     }
     if (layers.empty()) continue;
-    options.modules.push_back(linear);
+    options_.modules.push_back(linear);
     whole = whole && layers == layers_of_module;
     layers_with.insert(layers.begin(), layers.end());
-    known += layers.size() * (options.dora ? 3 : 2);
+    known_ += layers.size() * (options_.dora ? 3 : 2);
   }
-  if (!whole && !has_one_kind(model))
+  if (whole) return;
+  check_layers(layers_with);
+  options_.layers.assign(layers_with.begin(), layers_with.end());
+}
+
+void AdapterReading::check_layers(const std::set<int64_t>& layers) const {
+  if (!has_one_kind(model_))
     throw UserError(
         "{}: only some layers have LoRA weights. This is not supported for {}, because its layers differ in kind; "
         "merge the adapter with PEFT",
-        file, model.family->model_type);
-  if (!whole) options.layers.assign(layers_with.begin(), layers_with.end());
-  if (!whole)
-    for (const std::string& linear : options.modules)
-      for (const int64_t layer : model.layers_of(linear))
-        if (layers_with.contains(layer) &&
-            adapter.find(name_of_layer(model.path_of(linear), layer), AdapterPart::kLoraA) == nullptr)
-          throw UserError(
-              "{}: {} and {} have LoRA weights on different layers, which is not supported; merge the adapter with "
-              "PEFT",
-              file, options.modules[0], linear);
-  std::vector<std::string> parameters = config.target_parameters;
+        file_, model_.family->model_type);
+  for (const std::string& linear : options_.modules)
+    for (const int64_t layer : model_.layers_of(linear))
+      if (layers.contains(layer) && !has_lora(linear, layer))
+        throw UserError(
+            "{}: {} and {} have LoRA weights on different layers, which is not supported; merge the adapter with "
+            "PEFT",
+            file_, options_.modules[0], linear);
+}
+
+void AdapterReading::read_parameters() {
+  std::vector<std::string> parameters = config_.target_parameters;
   // If the router is a linear layer (Gemma 4), PEFT can also name the router in target_modules. The adapter's tensors
   // are the same in both cases.
-  for (const Param& param : model.params)
+  for (const Param& param : model_.params)
     if (param.role == Role::kRouter) {
       const std::string router = module_of(param.hf_name);
-      if (adapter.find(name_of_layer(router, param.layers.numbers.front()), AdapterPart::kLoraA) != nullptr)
-        parameters.push_back(param.hf_name.substr(model.family->layer_prefix.size()));
+      if (adapter_.find(name_of_layer(router, param.layers.numbers.front()), AdapterPart::kLoraA) != nullptr)
+        parameters.push_back(param.hf_name.substr(model_.family->layer_prefix.size()));
     }
-  if (!parameters.empty()) {
-    options.parameters = expert_parameters(model, parameters);
-    const std::vector<Param> of_experts = expert_lora_params(model, options);
-    const TensorEntry* first = of_experts.empty() ? nullptr : adapter.find(of_experts.front().stored_name(0));
-    for (const auto& [part, parameter] : options.parameters) {
-      std::string path = name_of_layer(model.family->layer_prefix + parameter, 0);
-      if (first != nullptr) path = path_in_file(path, *first);
-      const int64_t factor = config.rank(path) / config.r;
-      const bool gate_up = part == ExpertPart::kGateUp && model.config.experts.gated();
-      if (gate_up) options.gate_up_factor = factor;
-      if (config.rank(path) != factor * config.r ||
-          config.alpha(path) != static_cast<double>(factor) * config.lora_alpha || (factor != 1 && !gate_up))
-        throw UserError("{}: '{}' has its own rank or alpha, which is not supported; merge the adapter with PEFT", file,
-                        parameter);
-    }
-    if (!options.layers.empty())
-      throw UserError(
-          "{}: experts have LoRA weights, and linear modules have LoRA weights on some layers only. Fettle does not "
-          "support both in one adapter; merge the adapter with PEFT",
-          file);
-    for (const Param& param : expert_lora_params(model, options))
-      for (int64_t layer = 0; layer < param.layer_count(); ++layer)
-        known += adapter.find(param.stored_name(layer)) != nullptr ? 1 : 0;
+  if (parameters.empty()) return;
+  options_.parameters = expert_parameters(model_, parameters);
+  read_ranks_of_parameters();
+  if (!options_.layers.empty())
+    throw UserError(
+        "{}: experts have LoRA weights, and linear modules have LoRA weights on some layers only. Fettle does not "
+        "support both in one adapter; merge the adapter with PEFT",
+        file_);
+  for (const Param& param : expert_lora_params(model_, options_))
+    for (int64_t layer = 0; layer < param.layer_count(); ++layer)
+      known_ += adapter_.find(param.stored_name(layer)) != nullptr ? 1 : 0;
+}
+
+void AdapterReading::read_ranks_of_parameters() {
+  const std::vector<Param> of_experts = expert_lora_params(model_, options_);
+  const TensorEntry* first = of_experts.empty() ? nullptr : adapter_.find(of_experts.front().stored_name(0));
+  for (const auto& [part, parameter] : options_.parameters) {
+    std::string path = name_of_layer(model_.family->layer_prefix + parameter, 0);
+    if (first != nullptr) path = path_in_file(path, *first);
+    const int64_t factor = config_.rank(path) / config_.r;
+    const bool gate_up = part == ExpertPart::kGateUp && model_.config.experts.gated();
+    if (gate_up) options_.gate_up_factor = factor;
+    if (config_.rank(path) != factor * config_.r ||
+        config_.alpha(path) != static_cast<double>(factor) * config_.lora_alpha || (factor != 1 && !gate_up))
+      throw UserError("{}: '{}' has its own rank or alpha, which is not supported; merge the adapter with PEFT", file_,
+                      parameter);
   }
+}
+
+void AdapterReading::read_saved() {
   std::set<const TensorEntry*> saved;
-  for (const Param& param : saved_params(model, options))
+  for (const Param& param : saved_params(model_, options_))
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
-      const TensorEntry* found = adapter.find(name);
-      if (found == nullptr && saves_tied_head(model, options)) check_tied(adapter, model);
+      const TensorEntry* found = adapter_.find(name);
+      if (found == nullptr && saves_tied_head(model_, options_)) check_tied(adapter_, model_);
       if (found == nullptr)
-        throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file, name);
-      check_rows(param, *found, file);
+        throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file_, name);
+      check_rows(param, *found, file_);
       saved.insert(found);
     }
-  if (saves_tied_head(model, options)) {
-    check_tied(adapter, model);
-    saved.insert(adapter.find(tied_head(model)));
+  if (saves_tied_head(model_, options_)) {
+    check_tied(adapter_, model_);
+    saved.insert(adapter_.find(tied_head(model_)));
   }
-  known += saved.size();
-  if (!model.family->carried.empty()) known += count_carried(adapter, model);
-  if (known != adapter.tensors.size())
+  known_ += saved.size();
+}
+
+void AdapterReading::check_all_known() const {
+  const size_t carried = model_.family->carried.empty() ? 0 : count_carried(adapter_, model_);
+  if (const size_t known = known_ + carried; known != adapter_.tensors.size())
     throw UserError(
         "{}: only {} of {} tensors belong to linear layers of the blocks or to saved modules of this {} model; is it "
         "another model's adapter? LoRA weights outside of the blocks (PEFT's all-linear adds them to a pooler) are not "
         "supported: merge the adapter with PEFT",
-        file, known, adapter.tensors.size(), model.family->model_type);
-  return options;
+        file_, known, adapter_.tensors.size(), model_.family->model_type);
+}
+
+}  // namespace
+
+LoraOptions adapter_options(const AdapterFolder& adapter, const Model& model) {
+  return AdapterReading(adapter, model).read();
 }
 
 }  // namespace fettle

@@ -11,10 +11,8 @@
 #include "checkpoint/gguf/places.h"
 #include "checkpoint/quantised/group_codes.h"
 #include "models/config.h"
-#include "models/float8_storage.h"
-#include "models/group_storage.h"
 #include "models/model.h"
-#include "models/quantisation.h"
+#include "models/quantization_config.h"
 
 namespace fettle {
 namespace {
@@ -60,7 +58,7 @@ std::string config_file(const std::filesystem::path& folder) {
 }  // namespace
 
 void leave_out_activation_scales(TensorTable& table, const Json& config) {
-  if (!config.contains("quantization_config") && !text_level(config).contains("quantization_config")) return;
+  if (quantization_config(config) == nullptr) return;
   table.erase_if([](std::string_view name) {
     return std::ranges::any_of(std::array{".activation_scale", ".input_scale", ".output_scale", ".q_scale", ".k_scale",
                                           ".v_scale", ".kv_scale"},
@@ -95,10 +93,9 @@ void join_mxfp4(TensorTable& table, const Json& config) {
 }
 
 void join_float8(TensorTable& table, const Json& config, const std::filesystem::path& folder) {
-  const std::string file = config_file(folder);
-  std::optional<Float8Storage> storage = stored_float8(config, file);
-  if (!storage) storage = stored_float8(text_level(config), file);
-  if (!storage) return;
+  const StoredForm form = stored_form(config, config_file(folder));
+  const auto* storage = std::get_if<Float8Storage>(&form);
+  if (storage == nullptr) return;
   const DType dtype = stated_dtype(config);
   std::vector<std::string> names;
   for (const auto& [name, place] : table.places())
@@ -142,10 +139,9 @@ void join_float8(TensorTable& table, const Json& config, const std::filesystem::
 }
 
 void join_groups(TensorTable& table, const Json& config, const std::filesystem::path& folder) {
-  const std::string file = config_file(folder);
-  std::optional<GroupStorage> storage = stored_groups(config, file);
-  if (!storage) storage = stored_groups(text_level(config), file);
-  if (!storage) return;
+  const StoredForm form = stored_form(config, config_file(folder));
+  const auto* storage = std::get_if<GroupStorage>(&form);
+  if (storage == nullptr) return;
   const std::string end = "." + std::string(storage->codes_name());
   std::vector<std::string> modules;
   for (const auto& [name, place] : table.places())

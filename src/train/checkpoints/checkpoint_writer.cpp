@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <set>
 
 #include "base/error.h"
 #include "base/files/output_file.h"
@@ -14,7 +15,7 @@
 #include "checkpoint/saved/state.h"
 #include "train/checkpoints/base_digest.h"
 #include "train/checkpoints/checkpoint_meta.h"
-#include "train/output_folder.h"
+#include "train/disk_space.h"
 #include "train/result.h"
 #include "train/retry.h"
 #include "train/write_in_parts.h"
@@ -116,51 +117,28 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
                                                        const FetchArray& fetch) {
   const Clock::time_point start = Clock::now();
   AtomicFolder folder(path, AtomicFolder::Existing::kReplace);
-  ResultWriter result(folder.path(), run_, repository_);
-  const bool with_state = !run_.output.save_only_model;
   std::optional<StateWriter> state;
-  if (with_state) state.emplace(state_folder(folder.path()));
-  auto add = [&](const std::string& name, const HostShards& array) {
-    if (!with_state) return;
-    for (const HostShards::Shard& shard : array.shards)
-      state->add(name, array.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
-  };
-  auto add_named = [&](const std::string& name) {
-    if (with_state) fetch(name, [&](const HostShards& array) { add(name, array); });
-  };
-  for (const Param& param : run_.trained) {
-    fetch(trained_input(param), [&](const HostShards& weights) {
-      add(trained_input(param), weights);
-      if (!run_.pissa || !param.is_lora()) return result.add(param, weights);
-      fetch(start_array(param), [&](const HostShards& start) {
-        add(start_array(param), start);
-        result.add(param, weights, start);
-      });
+  if (!run_.output.save_only_model) state.emplace(state_folder(folder.path()));
+  // The arrays of the result are fetched once, for the result and for the state.
+  std::set<std::string> added;
+  write_result(folder.path(), run_, repository_, [&](const std::string& name, const auto& use) {
+    const bool adds = state && added.insert(name).second;
+    fetch(name, [&](const HostShards& array) {
+      if (adds) write_array(*state, name, array);
+      use(array);
     });
-    for (const StateArray& array : optimizer_state(run_, param)) add_named(array.name);
+  });
+  if (state) {
+    std::vector<StateArray> rest = trained_arrays(run_);
+    std::erase_if(rest, [&](const StateArray& array) { return added.contains(array.name); });
+    write_state(*state, rest, fetch);
   }
-  for (const Param& param : run_.frozen)
-    if (run_.keeps(param))
-      fetch(frozen_input(param), [&](const HostShards& weights) {
-        add(frozen_input(param), weights);
-        result.add(param, weights);
-      });
-  if (run_.scales_loss()) add_named(kLossScale);
-  result.finish();
   const std::string log = to_json(record.trainer);
   write_file(folder.path() / "trainer_state.json", log);
-  if (with_state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
+  if (state) state->finish(checkpoint_meta(run_, step, base_, data_, record, log));
   folder.commit();
   delete_old(path, record);
   return {checkpoint_bytes(run_, repository_), seconds_since(start)};
-}
-
-void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch) {
-  for (const StateArray& array : arrays)
-    fetch(array.name, [&](const HostShards& values) {
-      for (const HostShards::Shard& shard : values.shards)
-        state.add(array.name, values.shape, shard.box, {shard.bytes.data(), static_cast<size_t>(shard.bytes.bytes())});
-    });
 }
 
 CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path, int64_t step, const RunRecord& record,

@@ -6,7 +6,6 @@
 #include <functional>
 #include <future>
 #include <string>
-#include <vector>
 
 #include "base/host_memory.h"
 #include "checkpoint/saved/state.h"
@@ -16,10 +15,7 @@
 
 namespace fettle {
 
-// Writes the parts of these arrays that this process owns.
-void write_state(StateWriter& state, const std::vector<StateArray>& arrays, const FetchArray& fetch);
-
-// Writes output_dir/checkpoint-N completely or not at all. A checkpoint contains the result in ResultWriter's format,
+// Writes output_dir/checkpoint-N completely or not at all. A checkpoint contains the result (write_result),
 // trainer_state.json, and state/. The folder state/ has checkpoint_meta and the exact weights and optimizer state of
 // the devices; with save_only_model, there is no state/. After a checkpoint is complete, deletes the oldest ones beyond
 // save_total_limit.
