@@ -105,17 +105,41 @@ TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
             std::vector<std::string>{"other"});
 }
 
-// A recipe of TRL shows itself by keys that LLaMA-Factory refuses, also when its data set was replaced.
+// A recipe of TRL shows itself by keys that LLaMA-Factory refuses, also when its data set was removed.
 TEST_F(RecipeShape, TrlsRecipesAreRecognisedWithoutTheirDataSet) {
-  const std::string own = "model_name_or_path: m\ndataset: r.jsonl\n";
+  const std::string own = "model_name_or_path: m\n";
   for (const char* key : {"attn_implementation: sdpa\n", "torch_dtype: null\n", "dataset_num_proc: 2\n"}) {
-    const Recipe recipe = read(own + key);
+    const Recipe recipe = read(own + key, {"dataset=r.jsonl"});
     EXPECT_EQ(recipe.finetuning_type, "full") << key;
     EXPECT_EQ(recipe.learning_rate, 2e-5) << key;
     EXPECT_NE(said_.find("read as a recipe of TRL"), std::string::npos) << said_;
-    for (const char* other : {"template: llama3\n", "finetuning_type: lora\n", "cutoff_len: 64\n"})
-      EXPECT_EQ(read(own + key + other).finetuning_type, "lora") << key << other;
+    for (const char* other : {"template: llama3\n", "finetuning_type: lora\n", "cutoff_len: 64\n", "stage: sft\n",
+                              "lora_rank: 4\n", "lora_target: all\n", "quantization_bit: 4\n"})
+      EXPECT_EQ(read(own + key + other, {"dataset=r.jsonl"}).finetuning_type, "lora") << key << other;
   }
+}
+
+// Keys of Transformers do not turn a short recipe of Fettle into one of TRL.
+TEST_F(RecipeShape, ShortRecipesKeepLora) {
+  const std::string start = "model_name_or_path: m\ndataset: r.jsonl\n";
+  const std::string reminder = "finetuning_type is not set, so the run trains a LoRA adapter of rank 8";
+  for (const char* key : {"attn_implementation: flash_attention_2\n", "torch_dtype: auto\n", "dataset_num_proc: 2\n"}) {
+    const Recipe recipe = read(start + key);
+    EXPECT_EQ(recipe.finetuning_type, "lora") << key;
+    EXPECT_EQ(recipe.learning_rate, 5e-5) << key;
+    EXPECT_NE(said_.find(reminder), std::string::npos) << said_;
+    for (const char* method : {"lora_rank: 4\n", "lora_r: 4\n", "stage: sft\n", "finetuning_type: lora\n"}) {
+      EXPECT_EQ(read(start + key + method).finetuning_type, "lora") << key << method;
+      EXPECT_EQ(said_.find(reminder), std::string::npos) << said_;
+    }
+  }
+  read(start);
+  EXPECT_EQ(said_.find(reminder), std::string::npos) << said_;
+  const std::vector<std::string> words = {"model_name_or_path=m", "dataset=r.jsonl",
+                                          "attn_implementation=flash_attention_2"};
+  EXPECT_EQ(read_recipe("", words).finetuning_type, "lora");
+  EXPECT_EQ(read_recipe("", {words[0], words[1], words[2], "lora_rank=4"}).lora_rank, 4);
+  EXPECT_EQ(read(start + "gamma_beta_ratio: 0.5\n").finetuning_type, "full") << "a key that only TRL has";
 }
 
 TEST_F(RecipeShape, TrlsSplitsAreChosen) {

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "config/foreign/axolotl_sets.h"
 #include "config/foreign/handbook_sets.h"
+#include "config/keys.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -24,6 +25,24 @@ bool is_given(const YAML::Node& map, const char* key) {
 bool is_mixture(const YAML::Node& root) {
   const YAML::Node sets = root["datasets"];
   return sets.IsDefined() && sets.IsSequence() && sets.size() > 0 && sets[0].IsMap();
+}
+
+// Returns whether the recipe has one of `keys`, perhaps without a value, and no key that TRL refuses. LLaMA-Factory
+// refuses `keys`.
+bool is_like_trls(const YAML::Node& root, std::initializer_list<const char*> keys) {
+  const auto has = [&](const char* key) { return root[key].IsDefined(); };
+  static constexpr const char* kOthers[] = {"finetuning_type", "template", "flash_attn", "cutoff_len"};
+  return std::ranges::any_of(keys, has) && std::ranges::none_of(kOthers, has);
+}
+
+// Keys of TRL that short recipes of Fettle have, too, because their authors know them from Transformers.
+constexpr std::initializer_list<const char*> kLoadingKeys = {"attn_implementation", "torch_dtype", "dataset_num_proc"};
+
+// Returns whether a key of Fettle says how to train. TRL has no such keys.
+bool names_method(const YAML::Node& root) {
+  static constexpr const char* kNames[] = {"stage", "lora_rank", "lora_target", "quantization_bit",
+                                           "adapter_name_or_path"};
+  return std::ranges::any_of(kNames, [&](const char* key) { return is_given(root, key); });
 }
 
 // Source of the defaults: trl/trainer/*_config.py and *_trainer.py, model_config.py and scripts/utils.py of TRL 1.
@@ -245,12 +264,19 @@ bool is_trl(const YAML::Node& root) {
     if (is_given(root, key)) return true;
   if (!is_given(root, "model_name_or_path")) return false;
   if (is_given(root, "dataset_name") || is_mixture(root)) return true;
-  // LLaMA-Factory refuses the first keys, and TRL the others. A recipe may have such a key without a value.
-  const auto has = [&](const char* key) { return root[key].IsDefined(); };
-  static constexpr const char* kOwn[] = {"attn_implementation", "torch_dtype",   "dataset_num_proc",
-                                         "dataset_mixture",     "dataset_mixer", "gamma_beta_ratio"};
-  static constexpr const char* kOthers[] = {"finetuning_type", "template", "flash_attn", "cutoff_len"};
-  return std::ranges::any_of(kOwn, has) && std::ranges::none_of(kOthers, has);
+  return is_like_trls(root, {"dataset_mixture", "dataset_mixer", "gamma_beta_ratio"}) ||
+         (is_like_trls(root, kLoadingKeys) && !is_given(root, "dataset") && !names_method(root));
+}
+
+void warn_of_unset_method(const YAML::Node& all) {
+  const bool adapts = std::any_of(all.begin(), all.end(), [](const auto& pair) {
+    const Key* key = pair.first.IsScalar() ? find_key(pair.first.Scalar()) : nullptr;
+    return key != nullptr && key->name.starts_with("lora_");
+  });
+  if (adapts || !is_given(all, "dataset") || names_method(all) || !is_like_trls(all, kLoadingKeys)) return;
+  warn(
+      "finetuning_type is not set, so the run trains a LoRA adapter of rank 8; set finetuning_type: full to train all "
+      "weights, as TRL does without use_peft");
 }
 
 Dialect read_trl(const YAML::Node& root, const YAML::Node& all, const std::string& file) {

@@ -1,4 +1,5 @@
-// Defines read_trl, which translates recipes of TRL: its defaults, and keys whose meaning depends on the stage.
+// Defines read_trl, which translates recipes of TRL: its defaults, and keys whose meaning depends on the stage. Also
+// defines is_trl and warn_of_unset_method.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -11,6 +12,10 @@ namespace fettle {
 
 // Returns whether the keys of `root` are typical of TRL.
 bool is_trl(const YAML::Node& root);
+
+// For a recipe that is no other tool's: warns that LoRA is the default if the recipe names no method and has keys that
+// TRL's recipes have, too. `all` has the keys of the file and the overrides.
+void warn_of_unset_method(const YAML::Node& all);
 
 // Translates a recipe: `root` has the keys of the file, `all` these keys and the overrides, which share their nodes
 // with `root`. `file` is the recipe's name in messages. Warns when Fettle does not follow a default of TRL. Throws
