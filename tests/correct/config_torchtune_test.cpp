@@ -156,6 +156,18 @@ TEST_F(RecipeShape, TorchtunesReferencesToOtherKeysAreResolved) {
   EXPECT_NE(refusal(start + "run_name: ${base\n").find("has no } after ${"), std::string::npos);
 }
 
+// A reference to a key does not switch off what Fettle says about the key.
+TEST_F(RecipeShape, TorchtunesReferencesKeepTheMeaningOfTheirKeys) {
+  for (const char* keys : {"max_steps_per_epoch: 10\nrun_name: run-${max_steps_per_epoch}\n",
+                           "run_val_every_n_steps: 10\nlog_every_n_steps: ${run_val_every_n_steps}\n",
+                           "enable_activation_offloading: true\nrun_name: ${enable_activation_offloading}\n"}) {
+    const std::string key = std::string(keys).substr(0, std::string_view(keys).find(':'));
+    EXPECT_NE(refusal(kTorchtune + keys).find(":5: " + key + " is not available"), std::string::npos) << key;
+  }
+  read(kTorchtune + "optimizer_in_bwd: true\nrun_name: ${optimizer_in_bwd}\n");
+  EXPECT_NE(said_.find("optimizer_in_bwd has no effect here: the step is one program"), std::string::npos) << said_;
+}
+
 TEST_F(RecipeShape, TorchtunesReferenceModelMayBeAnother) {
   const std::string both = kTorchtune + "checkpointer:\n  checkpoint_dir: a\nref_checkpointer:\n  model_type: LLAMA3\n";
   EXPECT_EQ(read(both + "  checkpoint_dir: b\n").ref_model, "b");

@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "config/foreign/nodes.h"
 #include "config/foreign/references.h"
+#include "config/foreign/tables.h"
 #include "config/foreign/torchtune_sets.h"
-#include "config/keys.h"
 #include "config/known_keys.h"
 #include "config/value.h"
 
@@ -92,10 +93,17 @@ void read_reference(const YAML::Node& root, Dialect& out) {
     out.meant.emplace_back("ref_model", reference);
 }
 
+// Returns whether the key, or a key inside of it, has a meaning of its own.
+bool is_known(const std::string& key) {
+  const std::vector<std::string_view> names = known_names();
+  return std::ranges::find(names, key) != names.end() || find_without_effect(key) != nullptr ||
+         find_not_available(key) != nullptr || begins_known_key(key);
+}
+
 // Resolves the references to other keys. Keys that only references name need no meaning of their own.
 void read_references(const YAML::Node& root, const YAML::Node& all, const std::string& file, Dialect& out) {
   for (const std::string& key : resolve_references(root, all, file)) {
-    if (find_key(key) != nullptr || begins_known_key(key)) continue;
+    if (is_known(key)) continue;
     out.handled.insert(key);
     out.handled_words.insert(key);
   }
