@@ -115,12 +115,30 @@ TEST_F(RecipeShape, TheCommandReplacesTorchtunesDataSet) {
   const std::string own = kTorchtune +
                           "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  split: train[:95%]\n"
                           "  filter_fn: f\n  packed: true\n  train_on_input: true\n";
-  for (const char* name : {"dataset=r.jsonl", "dataset_name=r.jsonl", "dataset.source=r.jsonl"}) {
+  for (const char* name : {"dataset=r.jsonl", "dataset_name=r.jsonl"}) {
     const Recipe recipe = read(own, {name});
     EXPECT_EQ(recipe.dataset, Texts{"r.jsonl"}) << name;
     EXPECT_TRUE(recipe.packing && recipe.train_on_prompt) << name;
   }
   EXPECT_FALSE(read(own, {"dataset=r.jsonl", "dataset.packed=false"}).packing);
+}
+
+// As in torchtune, such an override says nothing about the other keys.
+TEST_F(RecipeShape, TheCommandReplacesOneKeyOfTorchtunesDataSet) {
+  const std::string own = kTorchtune +
+                          "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: maker/rows\n"
+                          "  split: train[:95%]\n  conversation_style: openai\n  new_system_prompt: Be kind.\n";
+  const Recipe other = read(own, {"dataset.source=maker/other"});
+  EXPECT_EQ(other.default_system, "Be kind.");
+  EXPECT_EQ(other.dataset,
+            Texts{R"({"hf_hub_url":"maker/other","split":"train[:95%]","drop_system":true,"formatting":"openai"})"});
+  const Recipe files = read(own, {"dataset.source=json", "dataset.data_files=[a, b]", "dataset.split=null",
+                                  "dataset.new_system_prompt=null", "dataset.packed=true"});
+  EXPECT_EQ(files.dataset, Texts{R"({"file_name":["a","b"],"formatting":"openai"})"});
+  EXPECT_EQ(files.default_system, "");
+  EXPECT_TRUE(files.packing);
+  EXPECT_THROW(read(own, {"dataset.filter_fn=f"}), UserError);
+  EXPECT_EQ(read(own, {"dataset=r.jsonl"}).dataset, Texts{"r.jsonl"});
 }
 
 // torchtune/datasets/_alpaca.py: train_on_input is true by default, and only there.

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/foreign/nodes.h"
+#include "config/keys.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -140,13 +141,41 @@ class TorchtuneSet {
   ordered_json entry_ = ordered_json::object();
 };
 
+// Returns the value without its place, which is not in the recipe.
+YAML::Node without_place(const YAML::Node& node) {
+  if (node.IsScalar()) return YAML::Node(node.Scalar());
+  YAML::Node out(node.Type());
+  if (node.IsSequence())
+    for (const auto& item : node) out.push_back(without_place(item));
+  if (node.IsMap())
+    for (const auto& pair : node) out[text_of(pair.first)] = without_place(pair.second);
+  return out;
+}
+
+// Moves the overrides dataset.KEY into the data set `set`, where each of them replaces one key. Returns their names.
+std::set<std::string> merge_overrides(YAML::Node set, const YAML::Node& root, const YAML::Node& all) {
+  static constexpr std::string_view kStart = "dataset.";
+  std::set<std::string> names;
+  for (const auto& pair : all) {
+    const std::string name = text_of(pair.first);
+    if (!name.starts_with(kStart) || (root[name].IsDefined() && pair.second.is(root[name]))) continue;
+    set[name.substr(kStart.size())] = without_place(pair.second);
+    names.insert(name);
+  }
+  return names;
+}
+
 }  // namespace
 
 void read_torchtune_sets(const YAML::Node& root, const YAML::Node& all, const std::string& file, Dialect& out) {
   const YAML::Node given = root["dataset"];
   const bool list = given.IsDefined() && given.IsSequence() && given.size() > 0 && given[0].IsMap();
   if (!list && !(given.IsDefined() && given.IsMap())) return;
-  const bool replaced = is_overridden(root, all, "dataset");
+  const std::set<std::string> merged = list ? std::set<std::string>{} : merge_overrides(given, root, all);
+  YAML::Node others(YAML::NodeType::Map);
+  for (const auto& pair : all)
+    if (!merged.contains(text_of(pair.first))) others[pair.first] = pair.second;
+  const bool replaced = is_overridden(root, others, "dataset");
   YAML::Node entries(YAML::NodeType::Sequence);
   const auto read = [&](const YAML::Node& set) {
     TorchtuneSet one(set, file, out);
@@ -159,6 +188,10 @@ void read_torchtune_sets(const YAML::Node& root, const YAML::Node& all, const st
   else
     read(given);
   out.handled.insert("dataset");
+  for (const std::string& name : merged) {
+    const Key* key = find_key(name);  // packed and train_on_input remain overrides
+    if (!replaced && (key == nullptr || key->name == "dataset")) out.handled_words.insert(name);
+  }
   if (entries.size() > 0) out.meant.emplace_back("dataset", entries);
 }
 
