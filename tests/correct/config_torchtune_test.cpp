@@ -192,6 +192,14 @@ TEST_F(RecipeShape, TorchtunesReferenceModelMayBeAnother) {
   EXPECT_EQ(read(both + "  checkpoint_dir: a\n").ref_model, "") << "the model at the start of the run";
   EXPECT_EQ(said_.find("ref_checkpointer"), std::string::npos) << said_;
   EXPECT_EQ(read(both, {"ref_checkpointer.checkpoint_dir=c"}).ref_model, "c");
+  for (const char* key : {"checkpointer.checkpoint_dir", "model_name_or_path"}) {
+    const std::vector<std::string> other = {std::string(key) + "=b"};
+    EXPECT_EQ(read(both + "  checkpoint_dir: a\n", other).ref_model, "a") << "the reference of the file stays";
+    EXPECT_EQ(read(both + "  checkpoint_dir: b\n", other).ref_model, "") << "the override names the same model";
+    const Recipe follows = read(both + "  checkpoint_dir: ${checkpointer.checkpoint_dir}\n", other);
+    EXPECT_EQ(follows.model_name_or_path, "b");
+    EXPECT_EQ(follows.ref_model, "") << "the reference follows the model";
+  }
 }
 
 // torchtune keeps all weights in the recipe's dtype.

@@ -11,6 +11,7 @@
 #include "config/foreign/references.h"
 #include "config/foreign/tables.h"
 #include "config/foreign/torchtune_sets.h"
+#include "config/keys.h"
 #include "config/known_keys.h"
 #include "config/value.h"
 
@@ -85,11 +86,27 @@ void read_loss(const YAML::Node& root, const std::string& file, Dialect& out) {
     if (const YAML::Node value = inner(root, "loss", from); !is_missing(value)) out.meant.emplace_back(to, value);
 }
 
+// Returns the model that the run trains: the override under any of its names, else the model of the file.
+std::string trained_model(const YAML::Node& root, const YAML::Node& all) {
+  std::string model = text_of(inner(root, "checkpointer", "checkpoint_dir"));
+  for (const auto& pair : all) {
+    const Key* key = find_key(text_of(pair.first));
+    const std::string value = text_of(pair.second);
+    if (key != nullptr && key->name == "model_name_or_path" && !value.empty()) model = value;
+  }
+  return model;
+}
+
+// Returns whether DPO's reference model is the value of the trained model's key, whatever that is.
+bool refers_to_trained(const YAML::Node& root) {
+  return text_of(inner(root, "ref_checkpointer", "checkpoint_dir")) == "${checkpointer.checkpoint_dir}";
+}
+
 // Reads the folder of DPO's reference model. The model at the start of the run needs no key.
-void read_reference(const YAML::Node& root, Dialect& out) {
+void read_reference(const YAML::Node& root, const YAML::Node& all, Dialect& out) {
   const YAML::Node reference = inner(root, "ref_checkpointer", "checkpoint_dir");
   out.handled.insert("ref_checkpointer");
-  if (!text_of(reference).empty() && text_of(reference) != text_of(inner(root, "checkpointer", "checkpoint_dir")))
+  if (!text_of(reference).empty() && text_of(reference) != trained_model(root, all))
     out.meant.emplace_back("ref_model", reference);
 }
 
@@ -121,6 +138,7 @@ Dialect read_torchtune(const YAML::Node& root, const YAML::Node& all, const std:
                                                            {"lora_dropout", "lora_dropout"},
                                                            {"use_dora", "use_dora"}};
   Dialect out{.tool = "torchtune"};
+  const bool same_reference = refers_to_trained(root);  // to be asked before the references are resolved
   read_references(root, all, file, out);
   const YAML::Node model = root["model"];
   const std::string name = component(root);
@@ -141,7 +159,10 @@ Dialect read_torchtune(const YAML::Node& root, const YAML::Node& all, const std:
         place_of(file, all["dtype"]));
   read_usual(root, out);
   read_loss(root, file, out);
-  read_reference(root, out);
+  if (same_reference)
+    out.handled.insert("ref_checkpointer");
+  else
+    read_reference(root, all, out);
   read_torchtune_sets(root, all, file, out);
   // torchtune validates only if run_val_every_n_steps is set, which is a row of not_available().
   for (const char* key : {"dataset_val", "batch_size_val"}) out.handled.insert(key);
