@@ -92,6 +92,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   }
   const DataSpec& s = spec_;
   key.add(row_reader(s.rows).name).add(s.template_name).add(s.default_system);
+  if (is_template_text(s.template_name)) key.add(date_key(s.template_name, s.started));
   key.add(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.overlength), static_cast<int>(s.on_bad_row),
                       s.cutoff_len, s.train_on_prompt, s.mask_history, s.most_rows(source).value_or(-1),
                       model_vocab_size));
