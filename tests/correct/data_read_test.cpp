@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
 struct HubFolder : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
 
   void files(const Names& names) {
     for (const std::string& name : names) folder.write(name, "{\"text\": \"a\"}\n");
@@ -61,7 +61,7 @@ TEST_F(HubFolder, FilesWithoutASplitAreForTraining) {
 TEST_F(HubFolder, TheSameRowsInSeveralFormatsAreReadOnce) {
   files({"a.csv", "a.parquet", "a.jsonl.gz", "b.jsonl", "b.jsonl.gz", "c.csv", "c/a.json"});
   EXPECT_EQ(chosen(), (Names{"a.parquet", "b.jsonl", "c.csv", "c/a.json"}));
-  const TestFolder texts;
+  const TempFolder texts;
   for (const char* name : {"notes.md", "notes.txt"}) texts.write(name, "a\n");
   EXPECT_EQ(split_files(texts.path(), "", "").size(), 2);
 }

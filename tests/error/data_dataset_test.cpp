@@ -8,7 +8,7 @@ namespace fettle {
 namespace {
 
 struct DataErrors : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
 
