@@ -227,6 +227,11 @@ TEST_F(Cache, AStoreIsOfTheDayOnWhichTheRunStarted) {
   EXPECT_THAT(date_of(load()), testing::HasSubstr("12:00"));
   spec.started = {kNoon + 60};
   EXPECT_THAT(date_of(load()), testing::HasSubstr("12:01"));
+
+  spec.template_name = "{% for m in messages %}{{ strftime_now('%H:%M') }}{{ m.content }}{% endfor %}";
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:01")) << "a template's text in the recipe";
+  spec.started = {kNoon};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:00"));
 }
 
 TEST_F(Cache, ADamagedStoreIsRebuilt) {
