@@ -1,8 +1,5 @@
-// Defines TestFolder, a folder for one test, and TestTokenizer, which makes small tokenizers: one token per byte, and
-// the special tokens that a test needs.
+// Defines TestTokenizer, which makes small tokenizers: one token per byte, and the special tokens that a test needs.
 #pragma once
-
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,28 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "temp_folder.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
-
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "fettle-data-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TestFolder() { std::filesystem::remove_all(path_); }
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    const auto file = path_ / name;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << text;
-    return file;
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct TestTokenizer {
   std::vector<std::string> special = {"<s>", "</s>"};
@@ -41,7 +20,7 @@ struct TestTokenizer {
   std::vector<std::string> merges = {};
 
   Tokenizer open() const {
-    const TestFolder folder;
+    const TempFolder folder;
     save(folder.path());
     return Tokenizer::open(folder.path());
   }

@@ -16,6 +16,11 @@
 
 namespace fettle {
 
+inline void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
 // The destructor removes the folder and its content.
 class TempFolder {
  public:
@@ -33,15 +38,15 @@ class TempFolder {
   }
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  // Writes a file of the folder. Returns its path.
+  std::filesystem::path write(const std::string& name, const std::string& text) const {
+    write_text(path_ / name, text);
+    return path_ / name;
+  }
 
  private:
   std::filesystem::path path_;
 };
-
-inline void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-}
 
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

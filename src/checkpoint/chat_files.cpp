@@ -54,9 +54,12 @@ ResultChat chat_of_recipe(const ModelRepository& base, const DataSpec& data, boo
   std::map<std::string, std::string> templates = own;
   const auto written = with.written(data.default_system);
   if (written && !written->with_tools.empty()) templates["tool_use"] = written->with_tools;
-  if (!chat.end.empty())
-    for (auto& [name, text] : templates) text = with_fixed_eos_token(text, tokenizer.eos_token());
   if (written) templates["default"] = written->jinja;
+  // A built-in template that was written has its eos_token as a value of its own.
+  const bool own_value = written && names_built_in(data.template_name);
+  if (!chat.end.empty())
+    for (auto& [name, text] : templates)
+      if (name != "default" || !own_value) text = with_fixed_eos_token(text, tokenizer.eos_token());
   if (templates != own) chat.templates = std::move(templates);
   return chat;
 }

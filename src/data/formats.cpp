@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <utility>
 
@@ -164,13 +165,14 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Returns whether the row has choices, one of which is the answer.
-bool has_choices(const ordered_json& row) {
-  return row.contains("choices") || row.contains("options") || row.contains("A");
-}
-
+// Returns whether the row is a question with an answer, and no column that the question may need: choices, or a text
+// that the question is about.
 bool is_answered_question(const ordered_json& row) {
-  return find_column(row, "question") != nullptr && row.contains("answer") && !has_choices(row);
+  static constexpr std::array<std::string_view, 12> kNeeded = {"choices", "options", "A",        "context",
+                                                               "input",   "passage", "document", "paragraph",
+                                                               "article", "story",   "schema",   "table"};
+  const auto has = [&](std::string_view column) { return row.contains(column); };
+  return has_column(row, "question") && has("answer") && std::ranges::none_of(kNeeded, has);
 }
 
 Sample turns_of(const ordered_json& row, const DataSource& source) {
@@ -230,10 +232,10 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
   if (has("instruction")) return alpaca(value, source);
   if (has("query") && value.contains("response")) return prompt_and_reply(value, source, "query", "response");
-  if (is_answered_question(value)) return prompt_and_reply(value, source, "question", "answer");
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
+  if (is_answered_question(value)) return prompt_and_reply(value, source, "question", "answer");
   if (has("chosen") && has("rejected"))
     bad_row("the row is a preference pair ('chosen' and 'rejected'); set stage: dpo or rm to train on it");
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
@@ -251,7 +253,7 @@ std::string answer_column(const ordered_json& row, const DataSource& source) {
   if (has_column(row, "instruction")) return "output";
   if (has_column(row, "text") || has_column(row, "content")) return "";
   if (has_column(row, "query")) return "response";
-  if (has_column(row, "question") && !has_choices(row)) return "answer";
+  if (has_column(row, "question")) return "answer";
   return has_column(row, "prompt") ? "completion" : "";
 }
 

@@ -210,7 +210,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
     if (texts.second) example.second_text = std::move(encoded.types);
     whole = encoded.whole;
   } else {
-    give_system(texts.messages, spec_.default_system, spec_.template_name);
+    give_system(texts.messages, spec_.default_system, names_built_in(spec_.template_name));
     if (spec_.template_name.empty() && !tokenizer_.chat_template())
       throw UserError(
           "{}: this row is a conversation, but the model has no chat template; for a causal model, set `template`; for "
@@ -241,7 +241,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
 Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                                const std::string& where, Outcome& outcome) const {
   const bool plain = sample.plain && spec_.plain_text_rows;
-  if (!plain) give_system(messages, spec_.default_system, spec_.template_name);
+  if (!plain) give_system(messages, spec_.default_system, names_built_in(spec_.template_name));
   if (spec_.mask_history) {
     bool last = true;
     for (auto message = messages.rbegin(); message != messages.rend(); ++message)

@@ -1,11 +1,9 @@
 #include "doctor/step_check.h"
 
-#include <stdlib.h>
-
 #include <cmath>
 
 #include "base/arrays/trial_numbers.h"
-#include "base/error.h"
+#include "base/files/scratch_folder.h"
 #include "run/small_model.h"
 #include "step/run_step.h"
 #include "step/state/train_state.h"
@@ -16,26 +14,6 @@ namespace {
 
 constexpr int64_t kLength = 32;
 constexpr double kBound = 1e-3;
-
-class WorkFolder {
- public:
-  WorkFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "fettle-doctor-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      throw UserError("{} cannot be created; set TMPDIR to a folder in which you can write", name);
-    path_ = name;
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct Stepped {
   double loss;
@@ -78,7 +56,7 @@ Stepped take_step(Devices& devices, const std::filesystem::path& folder, int64_t
 }  // namespace
 
 Finding check_step(Devices& devices) {
-  const WorkFolder folder;
+  const ScratchFolder folder("fettle-doctor");
   if (kSmallWidth % devices.count() != 0)
     return {"training step", Verdict::kSkipped,
             fmt::format("the small model cannot be split evenly over {} devices", devices.count()),

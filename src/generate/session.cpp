@@ -107,14 +107,14 @@ const std::string& Session::template_source(bool with_tools) const {
 std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json,
                                      const std::string& variables) const {
   internal_check(template_.has_value(), "prompt() of messages needs a chat template");
-  give_system(messages, default_system_, template_name_);
+  give_system(messages, default_system_, names_built_in(template_name_));
   return template_->prompt(messages, tools_json, variables);
 }
 
 std::string Session::reply_text(std::vector<Message> messages, const Message& reply, const std::string& tools_json,
                                 const std::string& variables) const {
   internal_check(template_.has_value(), "reply_text() needs a chat template");
-  give_system(messages, default_system_, template_name_);
+  give_system(messages, default_system_, names_built_in(template_name_));
   messages.push_back(reply);
   messages.back().train = true;
   std::string text;

@@ -169,6 +169,9 @@ TEST_F(ChatFiles, ATemplatesTextInTheRecipeGoesIntoTheResult) {
             "{% for m in messages %}{% if true %}{{ m.content }}{% endif %}{% endfor %}");
   write_text(base_ / "chat_template.jinja", kChatml);
   EXPECT_TRUE(write(kChatml, false).templates.empty()) << "the base has the same text";
+  data_.default_system = "Be brief.";
+  write(kChatml, false);
+  EXPECT_THAT(prompt(), testing::StartsWith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi"));
 }
 
 TEST_F(ChatFiles, ATemplatesTextInTheRecipeIsAlsoThatForTools) {
@@ -245,6 +248,10 @@ TEST_F(ChatFiles, AnotherEosTokenDoesNotChangeTheBasesTemplates) {
   write("llama3", true);
   EXPECT_EQ(Tokenizer::open(to_).eos_token(), "<|eot_id|>");
   EXPECT_EQ(text(to_, "tool_use"), text(base_, "default"));
+  fs::remove(base_ / "chat_template.jinja");
+  write(own, true);
+  EXPECT_EQ(Tokenizer::open(to_).eos_token(), "<|im_end|>");
+  EXPECT_THAT(text(to_, "default"), testing::EndsWith("yo<|im_end|>\n</s>")) << "the text of a template, too";
 }
 
 TEST_F(ChatFiles, RunsWithoutConversationsChangeNothing) {

@@ -122,7 +122,7 @@ TEST(Calls, TheTemplateThatRendersMustHaveCalls) {
       end;
   const nlohmann::json two = {{{"name", "default"}, {"template", "{% for m in messages %}{{ m.content }}" + end}},
                               {{"name", "tool_use"}, {"template", with_calls}}};
-  const TestFolder folder;
+  const TempFolder folder;
   TestTokenizer{}.save(folder.path());
   const auto file = folder.path() / "tokenizer_config.json";
   auto config = nlohmann::json::parse(std::ifstream(file));

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 struct Classes : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer{.adds_bos = true}.open();
   DataSpec spec;
   LabelRequest asked;

@@ -53,7 +53,7 @@ TEST(Columns, TypesThatCannotBeReadAreNamed) {
 
 // DataFrame.to_csv of pandas writes the index of the rows without a name.
 TEST(Tables, ColumnsWithoutANameGetOne) {
-  const TestFolder folder;
+  const TempFolder folder;
   ::testing::internal::CaptureStderr();
   const std::vector<json> rows = values(folder.write("a.csv", ",instruction,output,\n0,q,a,\n1,r,b,x\n"));
   const std::string said = ::testing::internal::GetCapturedStderr();
@@ -66,7 +66,7 @@ TEST(Tables, ColumnsWithoutANameGetOne) {
 }
 
 TEST(Tables, TheFirstLineMayNameTheSeparator) {
-  const TestFolder folder;
+  const TempFolder folder;
   const json row{{"a, b", "1"}, {"c", "2"}};
   for (const char* line : {"sep=;\n", "SEP=;\r\n", "\"sep=;\"\n", "\xef\xbb\xbfsep=;\n"})
     EXPECT_THAT(values(folder.write("a.csv", std::string(line) + "a, b;c\n1;2\n")), testing::ElementsAre(row)) << line;

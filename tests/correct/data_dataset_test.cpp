@@ -31,7 +31,7 @@ std::string show(const Tokenizer& tokenizer, const Example& example) {
 }
 
 struct Data : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
 

@@ -25,7 +25,7 @@ std::string show(const Tokenizer& tokenizer, const Example& example) {
 }
 
 struct Preferences : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
 

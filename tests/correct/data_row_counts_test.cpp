@@ -12,7 +12,7 @@ namespace fettle {
 namespace {
 
 struct RowCounts : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = [this] {
     TestTokenizer().save(folder.path());
     return Tokenizer::open(folder.path());

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 
 struct EveryRowReader : ::testing::TestWithParam<RowReader> {
   const RowReader& reader = GetParam();
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
 

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(TokenStore, ReadsBackWhatWasWritten) {
-  const TestFolder folder;
+  const TempFolder folder;
   const std::vector<Example> examples = {{{5, 6, 7}, {kIgnore, 6, 7}}, {{8}, {8}}, {{9, 10}, {kIgnore, 10}}};
   TokenWriter writer(folder.path() / "draft");
   writer.add(examples[0], 1, 10);
@@ -45,7 +45,7 @@ TEST(TokenStore, ReadsBackWhatWasWritten) {
 }
 
 TEST(TokenStore, KeepsClassesAndTokenTypes) {
-  const TestFolder folder;
+  const TempFolder folder;
   Example pair{{5, 6, 7}, {kIgnore, kIgnore, kIgnore}};
   pair.classes = {2, 0.5f};
   pair.second_text = {0, 1, 1};
@@ -72,7 +72,7 @@ TEST(TokenStore, KeepsClassesAndTokenTypes) {
 }
 
 TEST(TokenStore, ADraftThatIsNotFinishedIsRemoved) {
-  const TestFolder folder;
+  const TempFolder folder;
   { TokenWriter(folder.path() / "draft").add({{1}, {1}}, 0, 1); }
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
@@ -103,7 +103,7 @@ TEST(Examples, CanBeJoinedAndSelected) {
 }
 
 struct Cache : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   DataSpec spec;
 
   Cache() {
@@ -227,6 +227,11 @@ TEST_F(Cache, AStoreIsOfTheDayOnWhichTheRunStarted) {
   EXPECT_THAT(date_of(load()), testing::HasSubstr("12:00"));
   spec.started = {kNoon + 60};
   EXPECT_THAT(date_of(load()), testing::HasSubstr("12:01"));
+
+  spec.template_name = "{% for m in messages %}{{ strftime_now('%H:%M') }}{{ m.content }}{% endfor %}";
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:01")) << "a template's text in the recipe";
+  spec.started = {kNoon};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:00"));
 }
 
 TEST_F(Cache, ADamagedStoreIsRebuilt) {

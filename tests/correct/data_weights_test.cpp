@@ -95,7 +95,7 @@ TEST(MessageWeights, ArePartOfNoPreference) {
 }
 
 TEST(MessageWeights, AreKeptInTheStore) {
-  const TestFolder folder;
+  const TempFolder folder;
   const Example plain{{5, 6, 7}, {kIgnore, 6, 7}};
   Example weighted{{5, 6, 7}, {kIgnore, 6, 7}};
   weighted.weights = {1, 0.5f, 0.25f};
@@ -118,7 +118,7 @@ TEST(MessageWeights, AreKeptInTheStore) {
 }
 
 TEST(MessageWeights, AStoreWithoutThemHasNoFileOfThem) {
-  const TestFolder folder;
+  const TempFolder folder;
   TokenWriter writer(folder.path() / "draft");
   writer.add({{5, 6}, {kIgnore, 6}}, 0, 1);
   writer.finish({}, folder.path() / "store");
@@ -127,7 +127,7 @@ TEST(MessageWeights, AStoreWithoutThemHasNoFileOfThem) {
 }
 
 TEST(MessageWeights, ADamagedFileOfThemIsFound) {
-  const TestFolder folder;
+  const TempFolder folder;
   Example weighted{{5, 6, 7}, {kIgnore, 6, 7}};
   weighted.weights = {1, 0.5f, 0.25f};
   TokenWriter writer(folder.path() / "draft");

@@ -11,7 +11,7 @@ namespace fettle {
 namespace {
 
 struct Report : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Recipe recipe;
 
   Report() {

@@ -113,7 +113,7 @@ TEST(Problems, HaveTheNamesOfTheKey) {
 }
 
 TEST(SettledLabels, AreReadFromTheRowsOnlyWhenTheyMustBe) {
-  const TestFolder folder;
+  const TempFolder folder;
   Recipe recipe;
   recipe.stage = "cls";
   recipe.dataset = {folder

@@ -2,40 +2,19 @@
 // dropout.
 #include <gtest/gtest.h>
 
+#include "mesh_recipes.h"
 #include "temp_folder.h"
-#include "training.h"
 
 namespace fettle {
 namespace {
 
-using Mesh = std::map<std::string, int64_t>;
-
 constexpr int64_t kRows = 8;  // rows of a micro-batch, over all devices
 
 Recipe recipe_of(const Mesh& mesh, const std::string& type, const std::string& model = "llama") {
-  Recipe recipe = reference_recipe(model);
-  recipe.mesh = mesh;
-  recipe.finetuning_type = type;
-  recipe.lora_dropout = 0.1;
+  Recipe recipe = mesh_recipe(mesh, type, model, kRows, 2);
   // Only llama gets noise. In gated delta nets, noise makes rounding errors exceed the bound within three steps.
   if (model == "llama") recipe.neftune_noise_alpha = 1;
-  recipe.gradient_accumulation_steps = 2;
-  int64_t shards = 1;
-  for (const char* axis : {"dp", "fsdp"})
-    if (mesh.contains(axis)) shards *= mesh.at(axis);
-  recipe.per_device_train_batch_size = kRows / shards;
   return recipe;
-}
-
-void expect_equal(const TrainResult& got, const TrainResult& wanted, const std::string& what) {
-  expect_equal_lists(got.losses, wanted.losses, 1e-5, what + " loss");
-  expect_equal_lists(got.norms, wanted.norms, 1e-4, what + " norm");
-}
-
-std::string name_of(const Mesh& mesh) {
-  std::string name;
-  for (const auto& [axis, size] : mesh) name += axis + std::to_string(size);
-  return name;
 }
 
 class MeshTest : public testing::TestWithParam<Mesh> {};

@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 struct ClassErrors : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
   LabelRequest asked{.count_at = "recipe", .names_at = "recipe"};

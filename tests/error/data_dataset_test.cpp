@@ -8,7 +8,7 @@ namespace fettle {
 namespace {
 
 struct DataErrors : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
 
@@ -120,6 +120,7 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"id": 1, "Frage": "q", "Antwort": "a"})", R"("columns": {"prompt": "Frage", "response": "Antwort"}})"},
       {R"({"User question": "q", "Reply": "a"})", R"("columns": {"prompt": "User question", "response": "Reply"}})"},
       {R"({"question": "q", "answer": "a", "choices": ["a", "b"]})", "no known format has the columns"},
+      {R"({"context": "c", "question": "q", "answer": "a"})", "no known format has the columns"},
       {R"({"instruction": "q"})", "the column 'output' is missing; the row has instruction"},
       {R"({"instruction": "", "output": "a"})", "the row has no prompt: 'instruction' is empty"},
       {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, but it is array"},

@@ -12,7 +12,7 @@ namespace fettle {
 namespace {
 
 struct PreferenceErrors : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
 

@@ -9,7 +9,7 @@ namespace fettle {
 namespace {
 
 struct HubFolderErrors : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
 
   std::string message(const std::string& subset, const std::string& split) {
     try {
@@ -52,7 +52,7 @@ TEST_F(HubFolderErrors, UnusableReadmes) {
 }
 
 TEST(FindSource, UnknownNames) {
-  const TestFolder folder;
+  const TempFolder folder;
   folder.write("rows.jsonl", "{}\n");
   for (const std::string& name :
        {std::string("part-*.jsonl"), std::string("gone.jsonl"), std::string(5000, 'x'), std::string("rows.jsonl/a")}) {

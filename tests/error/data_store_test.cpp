@@ -25,7 +25,7 @@ TEST(Mix, RefusesToRepeatForever) {
 }
 
 TEST(TokenWriter, NamesAFolderThatCannotBeCreated) {
-  const TestFolder folder;
+  const TempFolder folder;
   const auto file = folder.write("file", "");
   try {
     TokenWriter writer(file / "store");
@@ -36,7 +36,7 @@ TEST(TokenWriter, NamesAFolderThatCannotBeCreated) {
 }
 
 TEST(TokenStore, IsAbsentWhenTheFileIsMissing) {
-  const TestFolder folder;
+  const TempFolder folder;
   std::string problem;
   EXPECT_EQ(TokenStore::open(folder.path() / "none", &problem), nullptr);
   EXPECT_EQ(problem, "");
@@ -49,7 +49,7 @@ TEST(TokenStore, IsAbsentWhenTheFileIsMissing) {
 
 TEST(TokenStore, FilesThatLoseBytesAreNoticed) {
   for (const char* name : {"tokens", "rows"}) {
-    const TestFolder folder;
+    const TempFolder folder;
     const auto place = folder.path() / "store";
     TokenWriter writer(folder.path() / "draft");
     const std::vector<int32_t> ids(1000, 7);
@@ -68,7 +68,7 @@ TEST(TokenStore, FilesThatLoseBytesAreNoticed) {
 }
 
 struct Filling : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   DataSpec spec;
 
   Filling() {

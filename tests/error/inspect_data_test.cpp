@@ -11,7 +11,7 @@ namespace fettle {
 namespace {
 
 TEST(Report, NeedsAModelFolderWithItsVocabularySize) {
-  TestFolder folder;
+  TempFolder folder;
   TestTokenizer().save(folder.path());
   Recipe recipe;
   recipe.data_cache = "off";

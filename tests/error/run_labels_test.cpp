@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 struct LabelKeys : ::testing::Test {
-  TestFolder folder;
+  TempFolder folder;
   Recipe recipe;
 
   LabelKeys() {

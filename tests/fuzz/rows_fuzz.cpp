@@ -14,7 +14,7 @@
 using namespace fettle;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const TestFolder folder;
+  static const TempFolder folder;
   static const Tokenizer tokenizer = TestTokenizer{.special = {"<s>", "</s>", "<|im_end|>"}}.open();
   static const ChatTemplate chat("chatml", tokenizer);
   static const char* const kEnds[] = {".json", ".jsonl", ".csv", ".tsv", ".txt"};

@@ -47,6 +47,10 @@ struct Thinking {
 
 // Returns whether `name`, the recipe's key `template`, is the text of a template. It then replaces the model's own.
 bool is_template_text(const std::string& name);
+// Returns whether `name`, the recipe's key `template`, names a built-in template.
+inline bool names_built_in(const std::string& name) {
+  return !name.empty() && !is_template_text(name);
+}
 
 class ChatTemplate {
  public:

@@ -10,9 +10,8 @@ namespace fettle {
 
 // Puts `default_system` first if the conversation has no system message; "" puts none. With a built-in template or a
 // `default_system`, removes an empty system message at the beginning first, so the default applies as in LLaMA-Factory.
-// Other templates get an empty system message as it is, as in Transformers. `name` is the recipe's template.
-inline void give_system(std::vector<Message>& messages, const std::string& default_system, const std::string& name) {
-  const bool built_in = !name.empty() && !is_template_text(name);
+// Other templates get an empty system message as it is, as in Transformers.
+inline void give_system(std::vector<Message>& messages, const std::string& default_system, bool built_in) {
   const auto has_own = [&] { return !messages.empty() && messages[0].role == "system"; };
   if ((built_in || !default_system.empty()) && has_own() && messages[0].content.empty())
     messages.erase(messages.begin());

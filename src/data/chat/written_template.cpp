@@ -34,7 +34,7 @@ std::string set_variable(const std::string& name, const ordered_json& value) {
   return fmt::format("{{%- set {} = {} %}}", name, literal(value));
 }
 
-// Returns what give_system does with a built-in template, as Jinja text.
+// Returns what give_system does with a built-in template or a default system message, as Jinja text.
 std::string system_rule(const std::string& default_system) {
   std::string out =
       "{%- if messages and messages[0].role == 'system' and not messages[0].content %}"
@@ -115,8 +115,9 @@ bool ChatTemplate::State::renders_alike(const std::string& source, const std::st
 std::optional<ChatTemplate::Written> ChatTemplate::written(const std::string& default_system) const {
   if (state_->of_recipe) {
     const Tokenizer& tokenizer = state_->tokenizer;
-    if (tokenizer.chat_template() == state_->plain.text) return std::nullopt;
-    const std::string text = without_marks(state_->plain.text);
+    if (tokenizer.chat_template() == state_->plain.text && default_system.empty()) return std::nullopt;
+    const std::string text =
+        (default_system.empty() ? "" : system_rule(default_system)) + without_marks(state_->plain.text);
     return Written{text, tokenizer.chat_template("tool_use") ? text : ""};
   }
   if (!state_->built_in) return std::nullopt;

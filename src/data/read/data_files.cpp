@@ -72,18 +72,29 @@ void tell_left_out(const fs::path& folder, const std::vector<fs::path>& files, c
        shown < names.size() ? ", ..." : "");
 }
 
+// Returns whether `path` is `folder` or below it. Both are canonical.
+bool is_within(const fs::path& path, const fs::path& folder) {
+  return std::ranges::mismatch(folder, path).in1 == folder.end();
+}
+
 // Returns the files in `folder` and its subfolders as paths below it, also those that links lead to. Leaves out hidden
-// files and folders. Throws UserError for a subfolder that cannot be read, unless `options` skip these.
+// files and folders, and links to a folder inside or around one that is walked, whose files would count twice. Throws
+// UserError for a subfolder that cannot be read, unless `options` skip these.
 std::vector<fs::path> visible_files(const fs::path& folder, fs::directory_options options) {
-  constexpr int kDeepest = 64;
   std::vector<fs::path> found;
-  std::error_code error;
+  std::error_code error, gone;
+  std::vector<fs::path> walked = {fs::canonical(folder, gone)};  // with all that is below them
   options |= fs::directory_options::follow_directory_symlink;
   for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end; at.increment(error)) {
-    if (at.depth() > kDeepest)
-      throw UserError("{}: a link leads to a folder above itself; remove it", at->path().string());
     const fs::path below = at->path().lexically_relative(folder);
-    std::error_code gone;
+    if (at->is_symlink(gone) && at->is_directory(gone)) {
+      const fs::path leads_to = fs::canonical(at->path(), gone);
+      const auto overlaps = [&](const fs::path& one) { return is_within(leads_to, one) || is_within(one, leads_to); };
+      if (std::ranges::any_of(walked, overlaps))
+        at.disable_recursion_pending();
+      else
+        walked.push_back(leads_to);
+    }
     if (!is_hidden(below) && at->is_regular_file(gone)) found.push_back(below);
   }
   if (error && error != std::errc::no_such_file_or_directory)

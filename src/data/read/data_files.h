@@ -23,8 +23,8 @@ bool is_text(std::string_view kind);
 
 // Returns the files that `path` names, sorted. `path` is a file, a folder, or a pattern (* ? [ ], also in names of
 // folders; the part ** stands for any number of folders; files that describe data sets match only by their whole name).
-// A folder stands for the data files in it and in its subfolders, also in those that links lead to; a note on stderr
-// gives the number of other files. Throws UserError when there is no file, or a folder cannot be read.
+// A folder stands for the data files in it and in its subfolders, also in those elsewhere that links lead to; a note on
+// stderr gives the number of other files. Throws UserError when there is no file, or a folder cannot be read.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
 // Returns whether `path` is a file, a folder, or a pattern that matches a file.
 bool names_something(const std::filesystem::path& path);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "base/json_text.h"
 #include "base/text.h"
 #include "config/near_path.h"
@@ -348,8 +349,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
   const fs::path info = dataset_dir / "dataset_info.json";
   std::vector<std::string> names;
   if (fs::exists(info)) {
-    std::ifstream file(info);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = read_file(info);
     ordered_json all;
     try {
       all = parse_json<ordered_json>(text);

@@ -2,11 +2,8 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 
-#include "base/error.h"
 #include "base/files/cache.h"
 #include "base/files/own_program.h"
 #include "base/files/private_files.h"
@@ -67,22 +64,11 @@ DataCache::DataCache(const DataSpec& spec) : spec_(spec) {
     if (can_write(folder_)) return;
     warn("data_cache: {} cannot be written, so the tokens are not kept for the next run", folder_.string());
   }
-  kept_ = false;
-  folder_ = fs::temp_directory_path();
-  std::string made = (folder_ / "fettle-rows-XXXXXX").string();
-  if (mkdtemp(made.data()) == nullptr)
-    throw UserError("{}: the tokenised rows cannot be stored in this folder: {}; set data_cache to another folder",
-                    folder_.string(), std::strerror(errno));
-  folder_ = made;
-}
-
-DataCache::~DataCache() {
-  std::error_code ignored;
-  if (!kept_) fs::remove_all(folder_, ignored);
+  folder_ = scratch_.emplace("fettle-rows").path();
 }
 
 std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer, int64_t model_vocab_size) const {
-  if (!kept_) return "";
+  if (scratch_) return "";
   ContentKey key;
   key.add(program_key());
   for (const fs::path& file : tokenizer.files()) key.add(file.filename().string()).add_file(file);
@@ -92,6 +78,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   }
   const DataSpec& s = spec_;
   key.add(row_reader(s.rows).name).add(s.template_name).add(s.default_system);
+  if (is_template_text(s.template_name)) key.add(date_key(s.template_name, s.started));
   key.add(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(s.overlength), static_cast<int>(s.on_bad_row),
                       s.cutoff_len, s.train_on_prompt, s.mask_history, s.most_rows(source).value_or(-1),
                       model_vocab_size));
@@ -125,7 +112,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
 
 std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& damaged) const {
   damaged = false;
-  if (!kept_) return nullptr;
+  if (scratch_) return nullptr;
   std::string problem;
   std::shared_ptr<const TokenStore> store = TokenStore::open(place(key), &problem);
   std::error_code ignored;
@@ -139,7 +126,7 @@ std::shared_ptr<const TokenStore> DataCache::find(const std::string& key, bool& 
 }
 
 fs::path DataCache::draft(const std::string& key) const {
-  if (kept_) remove_old();
+  if (!scratch_) remove_old();
   return folder_ / fmt::format("{}.{}.partial", key, random_hex(2));
 }
 

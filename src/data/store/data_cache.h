@@ -4,8 +4,10 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "base/files/scratch_folder.h"
 #include "data/data_spec.h"
 #include "data/read/dataset_info.h"
 #include "data/store/token_store.h"
@@ -26,7 +28,6 @@ class DataCache {
   // Keeps `spec` by reference. spec.cache names the folder. With "off", stores are made in a temporary folder, which
   // the destructor removes. If the folder cannot be written, warns and continues as with "off".
   explicit DataCache(const DataSpec& spec);
-  ~DataCache();
   DataCache(const DataCache&) = delete;
 
   // Returns the key of the store; "" when stores are not kept. Throws UserError when a file cannot be read. After a
@@ -45,7 +46,7 @@ class DataCache {
   void remove_old() const;
 
   const DataSpec& spec_;
-  bool kept_ = true;
+  std::optional<ScratchFolder> scratch_;  // the folder, if the stores are not kept
   std::filesystem::path folder_;
 };
 
