@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/files/output_file.h"
 #include "base/pattern.h"
+#include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {
@@ -86,10 +87,11 @@ void Canvas::dot(double x, double y, double radius, Colour c) {
 }
 
 void Canvas::text(double x, double y, const std::string& text, double along, double size, Colour c, bool bold) {
+  const std::string shown = replace_invalid_utf8(text);
   font(size, bold);
   set(c);
-  cairo_move_to(cairo_, x - along * width_of(text), y);
-  cairo_show_text(cairo_, text.c_str());
+  cairo_move_to(cairo_, x - along * width_of(shown), y);
+  cairo_show_text(cairo_, shown.c_str());
 }
 
 void Canvas::text_upwards(double x, double y, const std::string& text, double size, Colour c, double along) {
@@ -102,6 +104,7 @@ void Canvas::text_upwards(double x, double y, const std::string& text, double si
 
 void Canvas::title(double x, double y, std::string title, double most) {
   font(17, true);
+  title = replace_invalid_utf8(title);
   std::string shown = title;
   while (!title.empty() && width_of(shown) > most) {
     while ((title.back() & 0xc0) == 0x80) title.pop_back();  // removes a whole UTF-8 character
@@ -113,7 +116,7 @@ void Canvas::title(double x, double y, std::string title, double most) {
 
 double Canvas::width_of(const std::string& text) {
   cairo_text_extents_t extents;
-  cairo_text_extents(cairo_, text.c_str(), &extents);
+  cairo_text_extents(cairo_, replace_invalid_utf8(text).c_str(), &extents);
   return extents.x_advance;
 }
 

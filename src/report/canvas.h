@@ -16,7 +16,8 @@ struct Colour {
 };
 constexpr Colour kInk{0.13, 0.15, 0.19}, kFaint{0.42, 0.45, 0.5}, kGrid{0.9, 0.91, 0.93};
 
-// Draws on a picture. Lengths are in points; the origin is the top left corner.
+// Draws on a picture. Lengths are in points; the origin is the top left corner. Bytes of a text that are not UTF-8 are
+// drawn as U+FFFD, because a title may be the name of a folder.
 class Canvas {
  public:
   explicit Canvas(cairo_t* cairo);

@@ -89,6 +89,12 @@ TEST(LossPlot, OddCurves) {
               drawn({"NaN left out", {{1, 3}, {4, 2}}, {}}));
 }
 
+// Names of folders are bytes.
+TEST(LossPlot, DrawsATitleThatIsNotUtf8) {
+  EXPECT_TRUE(drawn({"caf\xe9", {{1, 2.5}}, {}}) == drawn({"caf\uFFFD", {{1, 2.5}}, {}}));
+  EXPECT_TRUE(drawn({std::string(999, '\x80'), {{1, 2.5}}, {}}) != drawn({"", {{1, 2.5}}, {}}));
+}
+
 TEST(LossPlot, StaysSmallForLongRuns) {
   LossCurves curves = falling(1);
   for (int64_t i = 2; i <= 200000; ++i) curves.training.push_back({i, 1 + 1.0 / static_cast<double>(i)});
