@@ -368,7 +368,14 @@ TEST_F(RecipeShape, AxolotlsPatienceKeepsTheBestModel) {
   EXPECT_TRUE(read(stops + steps + "reward_model: true\n").load_best_model_at_end);
   EXPECT_TRUE(read(stops + steps, {"save_steps=30"}).load_best_model_at_end);
   EXPECT_FALSE(read(stops + steps + "rl: dpo\n").load_best_model_at_end);
-  EXPECT_FALSE(read(stops + "save_steps: 15\neval_steps: 10\n").load_best_model_at_end);
+  EXPECT_TRUE(read(stops + steps + "save_strategy:\n").load_best_model_at_end);
+  EXPECT_TRUE(read(stops + "save_steps: 0.3\neval_steps: 0.1\n").load_best_model_at_end);
+  for (const char* others : {"save_steps: 15\neval_steps: 10\n", "save_steps: 10\neval_steps: 20\n"}) {
+    EXPECT_FALSE(read(stops + others).load_best_model_at_end);
+    EXPECT_NE(said_.find("but Fettle's is the last one, because save_steps is no multiple of eval_steps"),
+              std::string::npos)
+        << said_;
+  }
   EXPECT_FALSE(read(kAxolotlRun + "val_set_size: 0.1\n" + steps).load_best_model_at_end);
   EXPECT_FALSE(read(stops + steps + "save_only_model: true\n").load_best_model_at_end);
   EXPECT_NE(said_.find("early_stopping_patience: Axolotl's result is the best model"), std::string::npos) << said_;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "config/foreign/axolotl_sets.h"
+#include "config/foreign/nodes.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -171,12 +172,15 @@ class AxolotlReader {
     const auto given = [&](const char* key) { return number_of(all_[key], 0); };
     const bool stops = given("early_stopping_patience") > 0 && evaluates() && !has("rl");
     if (!stops || !gives("save_steps") || !gives("eval_steps")) return;
-    if (all_["save_strategy"].as<std::string>("steps") != "steps") return;
-    if (std::fmod(given("save_steps"), given("eval_steps")) != 0) return;
-    if (!fettle::is_on(all_["save_only_model"])) return usual("load_best_model_at_end", "true");
-    warn(
-        "early_stopping_patience: Axolotl's result is the best model, but Fettle's is the last one, because "
-        "save_only_model is on; remove that key");
+    const std::string strategy = text_of(all_["save_strategy"]);  // a key without a value counts as not given
+    if (!strategy.empty() && strategy != "steps") return;
+    const double evaluations = given("save_steps") / given("eval_steps");  // between two checkpoints
+    const bool whole = std::round(evaluations) >= 1 && std::abs(evaluations - std::round(evaluations)) < 1e-6;
+    const bool only_model = fettle::is_on(all_["save_only_model"]);
+    if (whole && !only_model) return usual("load_best_model_at_end", "true");
+    warn("early_stopping_patience: Axolotl's result is the best model, but Fettle's is the last one, because {}",
+         whole ? "save_only_model is on; remove that key"
+               : "save_steps is no multiple of eval_steps; change one of them");
   }
   static bool is_given(const YAML::Node& node) { return node.IsDefined() && !node.IsNull() && number_of(node, 1) != 0; }
   bool gives(const char* key) const { return is_given(all_[key]); }
