@@ -100,6 +100,11 @@ TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
   EXPECT_EQ(read(named).eval_dataset,
             std::vector<std::string>{R"({"hf_hub_url":"maker/rows","subset":"en","split":"test"})"});
   EXPECT_TRUE(read(named + "test_split_size: 0.1\n").eval_dataset.empty());
+  for (const char* other : {"evaluation_strategy: steps\n", "do_eval: true\ndataset_test_split: test\n"})
+    EXPECT_EQ(read(kTrl + other + "dataset_config: en\n").eval_dataset, read(named).eval_dataset) << other;
+  for (const char* none :
+       {"eval_strategy: no\n", "eval_strategy: false\n", "evaluation_strategy: no\n", "do_eval: true\n"})
+    EXPECT_TRUE(read(kTrl + none).eval_dataset.empty()) << none;
   EXPECT_TRUE(read("model_name_or_path: m\ndataset_name: r\ndatasets:\n- path: a\n").eval_dataset.empty());
   EXPECT_EQ(read("model_name_or_path: m\ndatasets:\n- path: a\n", {"dataset_name=other"}).dataset,
             std::vector<std::string>{"other"});

@@ -216,13 +216,15 @@ class TrlReader {
     return list;
   }
 
+  std::string strategy() const { return text("eval_strategy") + text("evaluation_strategy"); }
+  // Returns whether the run evaluates. `false` is YAML's older `no`.
   bool evaluates() const {
-    const std::string strategy = text("eval_strategy") + text("evaluation_strategy");
-    return strategy.empty() ? is_on(all_["do_eval"]) : strategy != "no" && strategy != "false";
+    const std::string asked = strategy();
+    return asked.empty() ? is_on(all_["do_eval"]) : asked != "no" && asked != "false";
   }
 
-  // Reads dataset_name with the keys that belong to it. With eval_strategy, TRL evaluates on the split
-  // dataset_test_split.
+  // Reads dataset_name with the keys that belong to it. If the run evaluates, TRL does so on the split
+  // dataset_test_split. Its default `test` counts only with a strategy, because TRL's commands ignore do_eval.
   void read_dataset() {
     const std::string name = text("dataset_name"), column = text("dataset_text_field");
     if (name.empty()) return;
@@ -239,10 +241,9 @@ class TrlReader {
       handle({"dataset_name", "dataset_config", "dataset_text_field"});
       set("dataset", entry);
     }
-    const std::string strategy = text("eval_strategy");
     std::error_code ignored;
-    const bool on_disk = held_out.empty() && std::filesystem::exists(name, ignored);
-    if (strategy.empty() || strategy == "no" || on_disk ||
+    const bool unknown = held_out.empty() && (strategy().empty() || std::filesystem::exists(name, ignored));
+    if (!evaluates() || unknown ||
         has_any({"eval_dataset", "val_size", "val_set_size", "split_dataset_ratio", "test_split_size"}))
       return;
     entry["split"] = held_out.empty() ? "test" : held_out;
