@@ -15,7 +15,8 @@ if [[ ! -x $env/bin/python ]]; then
   echo "installing the packages of $(basename "$requirements") in $env" >&2
   rm -rf "$env.part"
   python3 -m venv --without-pip "$env.part"
-  "$("$(dirname "$0")/python_with_pip.sh")" -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check install \
+  python=$("$(dirname "$0")/python_with_pip.sh")
+  "$python" -m pip --python "$env.part/bin/python" --quiet --disable-pip-version-check install \
     -r "$requirements" "$@" >&2
   rm -rf "$env"
   mv "$env.part" "$env"

@@ -85,6 +85,16 @@ TEST_F(InstallScripts, APythonWithoutPipIsPassedOver) {
   EXPECT_EQ(run("scripts/python_with_pip.sh").text, "/usr/bin/python3\n");
 }
 
+TEST_F(InstallScripts, AMissingPipIsTheOnlyError) {
+  replace_program("python3", "exit 0");
+  replace_program("python_with_pip.sh", "echo no python3 has pip >&2; exit 1");
+  const std::string script = (folder / "bin/python_with.sh").string();
+  const Printed said =
+      run("cp scripts/python_with.sh " + script + " && " + script + " benchmarks/requirements-jax.txt");
+  EXPECT_EQ(said.code, 1);
+  EXPECT_THAT(said.text, testing::EndsWith("\nno python3 has pip\n"));
+}
+
 // `make test` renews the plugin, not the libraries that GPUs need.
 TEST_F(InstallScripts, ANewPluginKeepsTheLibrariesOfGpus) {
   const fs::path nvidia = cache / "plugins/nvidia";
