@@ -67,7 +67,7 @@ TEST(FindSource, UnknownNames) {
 }
 
 TEST(ReadRows, APointerOfGitLfsIsNamed) {
-  const TestFolder folder;
+  const TempFolder folder;
   for (const char* name : {"rows.jsonl", "rows.txt", "rows.csv.gz", "rows.parquet"}) {
     const std::filesystem::path file = folder.write(name, "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
     try {
