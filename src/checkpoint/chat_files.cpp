@@ -6,7 +6,6 @@
 #include <cctype>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <ranges>
 
 #include "base/error.h"
 #include "base/files/file_error.h"
@@ -167,8 +166,8 @@ void check_template(const std::string& adapter, const std::string& name, const s
 
 ResultChat chat_of_adapters(const ModelRepository& base, const std::vector<std::string>& adapters, bool generates,
                             const Tokenizer* tokenizer) {
-  for (const std::string& adapter : adapters | std::views::reverse)
-    if (ResultChat chat = chat_of_adapter(base, adapter, generates, tokenizer); chat.changes()) return chat;
+  for (auto adapter = adapters.rbegin(); adapter != adapters.rend(); ++adapter)
+    if (ResultChat chat = chat_of_adapter(base, *adapter, generates, tokenizer); chat.changes()) return chat;
   return {};
 }
 
