@@ -1,10 +1,9 @@
 #include "train/output_folder.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/files/file_error.h"
 #include "base/files/run_files.h"
+#include "base/files/within.h"
 #include "base/log.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
@@ -62,7 +61,7 @@ void require_inputs_stay(const Run& run) {
   for (const fs::path& old : replaced_folders(run.output.folder))
     for (const std::string& input : inputs) {
       const fs::path deleted = real(old), read = real(input);
-      if (input.empty() || std::ranges::mismatch(deleted, read).in1 != deleted.end()) continue;
+      if (input.empty() || !is_within(read, deleted)) continue;
       throw UserError(
           "output_dir: with overwrite_output_dir, this run would delete {}, but it reads {}; choose another output_dir "
           "or move that folder",

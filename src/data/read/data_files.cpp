@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/within.h"
 #include "base/log.h"
 #include "base/pattern.h"
 #include "base/text.h"
@@ -70,11 +71,6 @@ void tell_left_out(const fs::path& folder, const std::vector<fs::path>& files, c
   info("data: {}: {} file{} of other kinds {} left out ({}{})", folder.string(), count, count == 1 ? "" : "s",
        count == 1 ? "is" : "are", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
        shown < names.size() ? ", ..." : "");
-}
-
-// Returns whether `path` is `folder` or below it. Both are canonical.
-bool is_within(const fs::path& path, const fs::path& folder) {
-  return std::ranges::mismatch(folder, path).in1 == folder.end();
 }
 
 // Returns the files in `folder` and its subfolders as paths below it, also those that links lead to. Leaves out hidden
