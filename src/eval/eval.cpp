@@ -21,6 +21,7 @@
 #include "eval/row_sets.h"
 #include "models/config.h"
 #include "run/preflight.h"
+#include "step/state/adapter_arrays.h"
 
 namespace fettle {
 namespace {
@@ -31,6 +32,7 @@ namespace fs = std::filesystem;
 struct Contender {
   std::string name;
   Request request;
+  bool adapter_off = false;  // the model is the next one without its adapters
 };
 
 bool has_head(const Request& request) {
@@ -97,7 +99,7 @@ std::vector<Contender> contenders(const Request& request) {
   }
   if (!request.adapters().empty()) {
     const Request base = request.without_adapters();
-    if (has_head(base) && same_labels(base, request)) return {{"base", base}, {"tuned", request}};
+    if (has_head(base) && same_labels(base, request)) return {{"base", base, true}, {"tuned", request}};
   }
   return {{"model", request}};
 }
@@ -225,10 +227,8 @@ void check(const Contender& contender, const Devices& devices, const std::vector
     if (set.task == Task::kRows) check_positions(run, set.rows);
 }
 
-EvalColumn column(const Contender& contender, Devices& devices, const std::vector<EvalSet>& sets, const TextSide& text,
-                  Phases& phases) {
-  OpenModel model = open_model(devices, contender.request, Purpose::kEvaluation);
-  phases.done(fmt::format("{}: loaded the weights", contender.name).c_str());
+EvalColumn column(const Contender& contender, Devices& devices, OpenModel& model, const std::vector<EvalSet>& sets,
+                  const TextSide& text, Phases& phases) {
   EvalColumn out{contender.name, contender.request.model_title(), {}};
   for (const EvalSet& set : sets) {
     info("{}: {} ({})", contender.name, set.name, task_name(set.task, *model.run.stage));
@@ -236,6 +236,30 @@ EvalColumn column(const Contender& contender, Devices& devices, const std::vecto
     phases.done(fmt::format("{}: measured {}", contender.name, set.name).c_str());
   }
   return out;
+}
+
+// Returns one column for each model, in their order. If the first model is the second without its adapter, loads the
+// weights once where possible: measures the second model, switches the adapter off, and measures the first.
+std::vector<EvalColumn> columns_of(const std::vector<Contender>& models, Devices& devices,
+                                   const std::vector<EvalSet>& sets, const TextSide& text, Phases& phases) {
+  const auto open = [&](const Contender& contender) {
+    OpenModel model = open_model(devices, contender.request, Purpose::kEvaluation);
+    phases.done(fmt::format("{}: loaded the weights", contender.name).c_str());
+    return model;
+  };
+  const Contender &first = models.front(), &last = models.back();
+  if (first.adapter_off && can_switch_off_adapter(last.request.resolve(target_of(devices), Purpose::kEvaluation))) {
+    OpenModel model = open(last);
+    EvalColumn tuned = column(last, devices, model, sets, text, phases);
+    switch_off_adapter(devices, model.run, model.state);
+    return {column(first, devices, model, sets, text, phases), std::move(tuned)};
+  }
+  std::vector<EvalColumn> columns;
+  for (const Contender& contender : models) {
+    OpenModel model = open(contender);
+    columns.push_back(column(contender, devices, model, sets, text, phases));
+  }
+  return columns;
 }
 
 // Makes output_dir and tests whether files can be written there, so that nothing is measured in vain.
@@ -274,8 +298,7 @@ int run_eval(const Request& asked, bool json, std::ostream& out) {
   Devices devices(request.devices());
   phases.done("opened the devices");
   for (const Contender& contender : models) check(contender, devices, sets, text);
-  std::vector<EvalColumn> columns;
-  for (const Contender& contender : models) columns.push_back(column(contender, devices, sets, text, phases));
+  const std::vector<EvalColumn> columns = columns_of(models, devices, sets, text, phases);
 
   const LabelSet* labels = request.labels() ? &*request.labels() : nullptr;
   const std::string result =

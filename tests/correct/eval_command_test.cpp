@@ -7,6 +7,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "base/log.h"
 #include "correct/generate_models.h"
 #include "eval/eval.h"
 #include "eval/measure.h"
@@ -552,6 +553,38 @@ TEST_F(EvalCommand, SeveralSetsBesideTheBaseShowWhatIsLost) {
   const Json same = json();
   EXPECT_EQ(same["sets"][0]["change"]["accuracy"], 0);
   EXPECT_EQ(same["sets"][1]["base"]["loss"], loss["base"]["loss"]);
+}
+
+// The base is measured with the weights of the tuned model if its adapter can be switched off, otherwise with its own.
+TEST_F(EvalCommand, TheBaseBesideAnAdapterHasTheFiguresOfTheBaseAlone) {
+  struct Case {
+    const char* model;
+    const char* adapter;
+    int loads;
+    bool bf16 = false;
+    int64_t bits = 0;
+  };
+  for (const Case& one : {Case{"llama", "adapter_final", 1, true}, Case{"llama", "adapter_final", 1, false, 4},
+                          Case{"granite4", "variants/experts_final", 1}, Case{"llama", "variants/saved", 2},
+                          Case{"llama", "variants/dora", 2}}) {
+    SCOPED_TRACE(fmt::format("{} {} bf16={} bits={}", one.model, one.adapter, one.bf16, one.bits));
+    recipe.model_name_or_path = (kReferenceModels / one.model).string();
+    recipe.bf16 = one.bf16;
+    recipe.quantization_bit = one.bits;
+    recipe.eval_dataset = {file("rows.jsonl", R"({"text": "some words of another kind"})")};
+    recipe.adapter_name_or_path.clear();
+    const Json alone = json()["sets"][0]["model"];
+    recipe.adapter_name_or_path = {(kReferenceModels / one.model / one.adapter).string()};
+    set_log_level(LogLevel::kDebug);
+    testing::internal::CaptureStderr();
+    const Json both = json()["sets"][0];
+    const std::string said = testing::internal::GetCapturedStderr();
+    set_log_level(LogLevel::kInfo);
+    EXPECT_EQ(both["base"], alone);
+    int loads = 0;
+    for (size_t at = 0; (at = said.find("loaded the weights", at)) != std::string::npos; ++at) ++loads;
+    EXPECT_EQ(loads, one.loads) << said;
+  }
 }
 
 TEST_F(EvalCommand, WithoutABaseThereIsOneColumn) {

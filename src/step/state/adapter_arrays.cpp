@@ -158,4 +158,18 @@ void start_adapter(Devices& devices, const Run& run, TrainState& state) {
   subtract_start(devices, run, state);
 }
 
+bool can_switch_off_adapter(const Run& run) {
+  return !run.adapter.empty() && run.merged.empty() && std::ranges::all_of(run.trained, [](const Param& param) {
+    return param.role == Role::kLoraA || param.role == Role::kLoraB;
+  });
+}
+
+void switch_off_adapter(const Devices& devices, const Run& run, TrainState& state) {
+  internal_check(can_switch_off_adapter(run), "switch_off_adapter: the adapter has weights other than A and B of LoRA");
+  for (const Param& param : run.trained) {
+    DeviceBuffer& weight = state.buffers.at(trained_input(param));
+    weight = DeviceBuffer::zeros(devices.client(), weight.shape(), weight.layout(), weight.memory_kind());
+  }
+}
+
 }  // namespace fettle

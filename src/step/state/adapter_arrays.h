@@ -18,4 +18,10 @@ void start_adapter(Devices& devices, const Run& run, TrainState& state);
 // Subtracts scale * B * A from the frozen weights, where A and B are PiSSA's initial A and B (start_array()).
 void subtract_start(Devices& devices, const Run& run, TrainState& state);
 
+// Returns whether switch_off_adapter() makes the model its base: the adapter has only A and B of LoRA, and no other
+// adapter was merged into the base.
+bool can_switch_off_adapter(const Run& run);
+// Replaces the adapter's weights by zeros, so that the model computes what its base computes.
+void switch_off_adapter(const Devices& devices, const Run& run, TrainState& state);
+
 }  // namespace fettle
