@@ -20,7 +20,7 @@ import time
 from bench import LIMITS, model_of
 from workloads import Workload
 
-KERNELS = ["cpu_attention", "cpu_linear", "cpu_lora", "cpu_gated", "cpu_rms_norm", "cpu_rope", "cpu_cross_entropy"]
+KERNELS = ["cpu_attention", "cpu_linear", "cpu_lora", "cpu_gated", "cpu_rms_norm", "cpu_cross_entropy"]
 
 
 def steps_of(options, model, kernels):

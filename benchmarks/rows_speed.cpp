@@ -14,7 +14,7 @@
 namespace fettle::cpu {
 namespace {
 
-constexpr int64_t kPositions = 512, kWidth = 576, kHidden = 1536, kHeads = 9, kHead = 64, kVocab = 49152;
+constexpr int64_t kPositions = 512, kWidth = 576, kHidden = 1536, kVocab = 49152;
 constexpr int kRounds = 7;
 constexpr double kSeconds = 0.03;  // duration of one round
 
@@ -54,9 +54,6 @@ void print_rows(DType dtype, const BlockOps& ops) {
   print("RMSNorm, forward", 2 * values * size, [&] { rows.norm(norm, 1e-5F, out.data(), inverse.data()); });
   print("RMSNorm, backward", 3 * values * size,
         [&] { rows.norm_gradient(norm, inverse.data(), gate.data(), out.data()); });
-  const HostArray angles = array(DType::kF32, kPositions * kHead / 2, 7);
-  const RotaryRows rotary{dtype, kHeads, kHead, kHead / 2, floats(angles), floats(angles), false};
-  print("rope", 2 * values * size, [&] { rows.rotate(rotary, kPositions, x.data(), out.data()); });
   constexpr int64_t kRows = 64;
   const HostArray logits = array(DType::kF32, kRows * kVocab, 8);
   const std::vector<int32_t> targets(kRows, 17);

@@ -27,7 +27,6 @@ constexpr std::array kRows{
     KernelRow{cpu::kLoraKernel, "lora", "cpu", cpu::lora_kernel, cpu::many_rows_pay, cpu::register_lora},
     KernelRow{cpu::kGatedKernel, "gated", "cpu", cpu::gated_kernel, cpu::rows_pay, cpu::register_gated},
     KernelRow{cpu::kRmsNormKernel, "rms_norm", "cpu", cpu::rms_norm_kernel, cpu::rows_pay, cpu::register_rms_norm},
-    KernelRow{cpu::kRopeKernel, "rope", "cpu", cpu::rope_kernel, cpu::rows_pay, cpu::register_rope},
     KernelRow{cpu::kCrossEntropyKernel, "cross_entropy", "cpu", cpu::cross_entropy_kernel, cpu::rows_pay,
               cpu::register_cross_entropy},
     KernelRow{cpu::kAdamwKernel, "optimizer_update", "cpu", cpu::adamw_kernel, cpu::adamw_pays, cpu::register_adamw},

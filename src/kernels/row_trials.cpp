@@ -1,4 +1,4 @@
-// Trials of the composites "gated", "rms_norm", "rope" and "cross_entropy": with odd widths, forward and backward.
+// Trials of the composites "gated", "rms_norm" and "cross_entropy": with odd widths, forward and backward.
 #include <cmath>
 #include <numbers>
 
@@ -8,7 +8,6 @@
 #include "kernels/trial.h"
 #include "models/blocks/layers.h"
 #include "models/blocks/loss.h"
-#include "models/blocks/rope.h"
 
 namespace fettle {
 namespace {
@@ -103,33 +102,6 @@ Trial rms_norm_trial(const MeshAxes& mesh, DType dtype, double offset, bool froz
   return out;
 }
 
-Trial rope_trial(const MeshAxes& mesh, DType dtype) {
-  constexpr int64_t kHeads = 3, kWidth = 23, kHalf = 9;
-  const int64_t rows = mesh.size();
-  const Shape shape{dtype, {rows, kRowPositions, kHeads, kWidth}}, angles{DType::kF32, {rows, kRowPositions, 1, kHalf}};
-  Trial out{.title = "rotary embedding in " + std::string(stablehlo_name(dtype)), .bound = bound_of(dtype)};
-  out.inputs.push_back({trial_numbers(shape, 1), by_row(mesh)});
-  for (uint32_t i = 2; i < 4; ++i) out.inputs.push_back({trial_numbers(angles, i), by_row(mesh)});
-  out.inputs.push_back({trial_numbers(shape.with_dtype(DType::kF32), 4), by_row(mesh)});
-  out.build = [mesh](const Tensors& in) {
-    const ShardingRules rules(mesh);
-    return with_gradients(apply_rope({in[1], in[2], false}, in[0], &rules), in[3], {in[0]});
-  };
-  const Numbers x = doubles(out.inputs[0].value), c = doubles(out.inputs[1].value), s = doubles(out.inputs[2].value),
-                d = doubles(out.inputs[3].value);
-  Numbers y = x, dx = d;
-  for (int64_t head = 0; head < rows * kRowPositions * kHeads; ++head)
-    for (int64_t i = 0; i < kHalf; ++i) {
-      const int64_t a = head * kWidth + i, b = a + kHalf, angle = head / kHeads * kHalf + i;
-      y[a] = x[a] * c[angle] - x[b] * s[angle];
-      y[b] = x[b] * c[angle] + x[a] * s[angle];
-      dx[a] = d[a] * c[angle] + d[b] * s[angle];
-      dx[b] = d[b] * c[angle] - d[a] * s[angle];
-    }
-  out.wanted = {y, dx};
-  return out;
-}
-
 Trial cross_entropy_trial(const MeshAxes& mesh, DType dtype) {
   constexpr int64_t kVocab = 83;
   const int64_t rows = mesh.size();
@@ -177,13 +149,6 @@ std::vector<Trial> rms_norm_trials(const MeshAxes& mesh, bool /*every_width*/) {
   out.push_back(rms_norm_trial(mesh, DType::kF32, 1, false));
   out.push_back(rms_norm_trial(mesh, DType::kBF16, 0, false));
   out.push_back(rms_norm_trial(mesh, DType::kBF16, 0, true));
-  return out;
-}
-
-std::vector<Trial> rope_trials(const MeshAxes& mesh, bool /*every_width*/) {
-  std::vector<Trial> out;
-  out.push_back(rope_trial(mesh, DType::kF32));
-  out.push_back(rope_trial(mesh, DType::kBF16));
   return out;
 }
 

@@ -20,7 +20,6 @@ constexpr TrialsOf kTrials[] = {
     {"lora", lora_trials},
     {"gated", gated_trials},
     {"rms_norm", rms_norm_trials},
-    {"rope", rope_trials},
     {"cross_entropy", cross_entropy_trials},
     {"optimizer_update", adamw_trials},
 };

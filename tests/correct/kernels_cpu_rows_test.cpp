@@ -129,33 +129,6 @@ TEST(CpuRowOps, NormsAndTheirGradients) {
   });
 }
 
-TEST(CpuRowOps, RotationsAndTheirInverse) {
-  constexpr int64_t kPositions = 4, kHeads = 3;
-  each_case([&](const RowOps& ops, DType dtype, int64_t half) {
-    const int64_t width = 2 * half + 5, count = kPositions * kHeads * width;
-    const HostArray x = trial_numbers({dtype, {count}}, 1),
-                    angles = trial_numbers({DType::kF32, {kPositions * half}}, 2, 3);
-    std::vector<float> cosine, sine;
-    for (const double angle : doubles(angles)) {
-      cosine.push_back(static_cast<float>(std::cos(angle)));
-      sine.push_back(static_cast<float>(std::sin(angle)));
-    }
-    Fenced y(dtype, count), back(dtype, count);
-    ops.rotate({dtype, kHeads, width, half, cosine.data(), sine.data(), false}, kPositions, x.data(), y.data());
-    ops.rotate({dtype, kHeads, width, half, cosine.data(), sine.data(), true}, kPositions, y.data(), back.data());
-    const auto in = doubles(x);
-    std::vector<double> wanted = in;
-    for (int64_t h = 0; h < kPositions * kHeads; ++h)
-      for (int64_t i = 0; i < half; ++i) {
-        const int64_t a = h * width + i, b = a + half, angle = h / kHeads * half + i;
-        wanted[a] = in[a] * cosine[angle] - in[b] * sine[angle];
-        wanted[b] = in[b] * cosine[angle] + in[a] * sine[angle];
-      }
-    EXPECT_LT(relative_distance(y.values(), wanted), bound_of(dtype));
-    EXPECT_LT(relative_distance(back.values(), in), 2 * bound_of(dtype));
-  });
-}
-
 TEST(CpuRowOps, CrossEntropyAndItsGradient) {
   constexpr int64_t kRows = 6;
   each_case([&](const RowOps& ops, DType dtype, int64_t width) {

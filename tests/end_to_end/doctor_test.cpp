@@ -57,7 +57,6 @@ TEST(Doctor, MeasuresTheDevicesOfTheHost) {
                            "kernel cpu_lora",
                            "kernel cpu_gated",
                            "kernel cpu_rms_norm",
-                           "kernel cpu_rope",
                            "kernel cpu_cross_entropy",
                            "kernel cpu_adamw",
                            "cache disk",

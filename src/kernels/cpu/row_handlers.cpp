@@ -76,22 +76,6 @@ ffi::Error rms_norm_gradient_call(ffi::ThreadPool pool, ffi::AnyBuffer x, RowFlo
   return ffi::Error::Success();
 }
 
-ffi::Error rope_call(bool back, ffi::ThreadPool pool, ffi::AnyBuffer x, RowFloats cosine, RowFloats sine, RowResult y) {
-  const auto dims = x.dimensions();
-  if (!is_known(x.element_type()) || dims.size() != 4 || !alike(x, *y)) return wrong_operands("cpu_rope");
-  const DType dtype = dtype_of(x.element_type());
-  const int64_t positions = dims[0] * dims[1], row = dims[2] * dims[3];
-  const int64_t half = positions == 0 ? 0 : elements_of(cosine) / positions;
-  if (2 * half > dims[3] || elements_of(cosine) != positions * half || elements_of(sine) != elements_of(cosine))
-    return wrong_operands("cpu_rope");
-  each_range(pool, positions, row, [&](int64_t first, int64_t count) {
-    row_ops().rotate(
-        {dtype, dims[2], dims[3], half, cosine.typed_data() + first * half, sine.typed_data() + first * half, back},
-        count, at(x.untyped_data(), dtype, first * row), at(y->untyped_data(), dtype, first * row));
-  });
-  return ffi::Error::Success();
-}
-
 ffi::Error cross_entropy_call(ffi::ThreadPool pool, RowFloats logits, RowInts targets, RowFloats weights,
                               ffi::Result<RowFloats> losses, ffi::Result<RowFloats> hits, RowResult slope) {
   const int64_t rows = elements_of(targets);
@@ -143,14 +127,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(rms_norm_gradient_handler, rms_norm_gradient_call,
                                   .Arg<RowFloats>()
                                   .Arg<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(rope_handler, rope_call,
-                              ffi::Ffi::Bind()
-                                  .Attr<bool>("back")
-                                  .Ctx<ffi::ThreadPool>()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<RowFloats>()
-                                  .Arg<RowFloats>()
-                                  .Ret<ffi::AnyBuffer>());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(cross_entropy_handler, cross_entropy_call,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
@@ -170,9 +146,6 @@ void register_gated(const Plugin& plugin) {
 void register_rms_norm(const Plugin& plugin) {
   register_kernel<rms_norm_handler>(plugin, kRmsNormTarget);
   register_kernel<rms_norm_gradient_handler>(plugin, kRmsNormGradientTarget);
-}
-void register_rope(const Plugin& plugin) {
-  register_kernel<rope_handler>(plugin, kRopeTarget);
 }
 void register_cross_entropy(const Plugin& plugin) {
   register_kernel<cross_entropy_handler>(plugin, kCrossEntropyTarget);

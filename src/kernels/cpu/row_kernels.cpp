@@ -115,41 +115,6 @@ std::optional<Kernel> rms_norm_kernel(const CompositeSite& site) {
   };
 }
 
-namespace {
-
-// Rotates x by the angles, or by the negative angles if `back` is true. The gradient is rotated the other way.
-Tensor rotated(const std::vector<Partition>& splits, const Tensors& inputs, bool back) {
-  const Shape& x = inputs[0].shape();
-  auto gradient = [splits, back](const VjpArgs& args) -> Tensors {
-    if (!args.cotangents[0]) return Tensors(3);
-    return {rotated(splits, {args.cotangents[0], args.operands[1], args.operands[2]}, !back), {}, {}};
-  };
-  return custom_call({.kernel = kRopeKernel,
-                      .target = kRopeTarget,
-                      .attributes = {{"back", back}},
-                      .results = {x},
-                      .in = splits,
-                      .out = {splits[0]},
-                      .cost = {.flops = 3 * x.elements(), .bytes = 2 * x.bytes() + 2 * inputs[1].shape().bytes()},
-                      .takes_slices = true,
-                      .elementwise = true,
-                      .gradient = gradient},
-                     inputs)[0];
-}
-
-}  // namespace
-
-std::optional<Kernel> rope_kernel(const CompositeSite& site) {
-  const Shape &x = site.inputs[0], &cosine = site.inputs[1];
-  const Dims rows{x.dims[0], x.dims[1], 1, cosine.dims.back()};
-  if (!is_cpu_float(x) || cosine.dtype != DType::kF32 || cosine.dims != rows ||
-      std::get<bool>(site.attributes.at("interleaved")))
-    return std::nullopt;
-  const Partition split = first_dims(site.partitions[0], 4), of_rows = first_dims(site.partitions[1], 4);
-  if (split.dims[0] != of_rows.dims[0] || split.dims[1] != of_rows.dims[1]) return std::nullopt;
-  return [splits = site.partitions](const Tensors& inputs) -> Tensors { return {rotated(splits, inputs, false)}; };
-}
-
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site) {
   const Shape logits = site.inputs[0], slope = site.results[2];
   const Partition split = site.partitions[0];

@@ -1,6 +1,6 @@
 // Defines the table rows of kernels that compute rows of activations on the CPU through the FFI: "cpu_gated",
-// "cpu_rms_norm", "cpu_rope" and "cpu_cross_entropy". They replace the composites gated, rms_norm
-// (models/blocks/layers.h), rope (models/blocks/rope.h) and cross_entropy (models/blocks/loss.cpp).
+// "cpu_rms_norm" and "cpu_cross_entropy". They replace the composites gated, rms_norm (models/blocks/layers.h) and
+// cross_entropy (models/blocks/loss.cpp).
 #pragma once
 
 #include <optional>
@@ -16,10 +16,6 @@ namespace fettle::cpu {
 std::optional<Kernel> gated_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> rms_norm_kernel(const CompositeSite& site);
-// Supports the layout in which dim i of a head is rotated together with dim i + half of the rotated dims. Refuses
-// `interleaved`, in which neighbouring dims are rotated together. The cosines and sines must be f32, with the rows and
-// positions of x.
-std::optional<Kernel> rope_kernel(const CompositeSite& site);
 // Requires that the mesh is one device, or that the rows are split over the whole mesh.
 std::optional<Kernel> cross_entropy_kernel(const CompositeSite& site);
 
@@ -29,18 +25,15 @@ bool rows_pay(const CompositeSite& site);
 
 inline constexpr const char* kGatedKernel = "cpu_gated/1";
 inline constexpr const char* kRmsNormKernel = "cpu_rms_norm/1";
-inline constexpr const char* kRopeKernel = "cpu_rope/1";
 inline constexpr const char* kCrossEntropyKernel = "cpu_cross_entropy/1";
 // The handlers' names. They include a version, so that programs in the compile cache never call another version.
 inline constexpr const char* kGatedTarget = "fettle_cpu_gated_1";
 inline constexpr const char* kGatedGradientTarget = "fettle_cpu_gated_gradient_1";
 inline constexpr const char* kRmsNormTarget = "fettle_cpu_rms_norm_1";
 inline constexpr const char* kRmsNormGradientTarget = "fettle_cpu_rms_norm_gradient_1";
-inline constexpr const char* kRopeTarget = "fettle_cpu_rope_1";
 inline constexpr const char* kCrossEntropyTarget = "fettle_cpu_cross_entropy_1";
 void register_gated(const Plugin& plugin);
 void register_rms_norm(const Plugin& plugin);
-void register_rope(const Plugin& plugin);
 void register_cross_entropy(const Plugin& plugin);
 
 }  // namespace fettle::cpu

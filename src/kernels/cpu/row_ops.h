@@ -20,14 +20,6 @@ struct NormRows {
   const float* weight;  // [width]; it is 1 + w for norms that compute x * (1 + w)
 };
 
-// Rotary embedding. The first 2 * half dims of each head are rotated, the others are copied.
-struct RotaryRows {
-  DType dtype;
-  int64_t heads, width, half;  // `heads` per position; `width` elements per head
-  const float *cosine, *sine;  // [positions, half]
-  bool back;                   // rotate by the negative angles, as the gradient needs
-};
-
 // Rows of logits with one target each.
 struct LogitRows {
   int64_t rows, width;
@@ -56,8 +48,6 @@ struct RowOps {
   // Computes y, and stores 1 / sqrt(mean(x^2) + eps) of each row in `inverse`.
   void (*norm)(const NormRows& rows, float eps, void* y, float* inverse);
   void (*norm_gradient)(const NormRows& rows, const float* inverse, const void* dy, void* dx);
-
-  void (*rotate)(const RotaryRows& rows, int64_t positions, const void* x, void* y);
 
   // For each row, computes losses[row] = log(sum of exp(logits)) - logits[target], and hits[row]: 1 if the target has
   // the largest logit, else 0. Both are 0 if the row is not trained. The gradient is weight * (softmax -

@@ -112,30 +112,6 @@ void norm_gradient(const NormRows& rows, const float* inverse, const void* dy, v
   (rows.dtype == DType::kBF16 ? norm_gradient_of<DType::kBF16> : norm_gradient_of<DType::kF32>)(rows, inverse, dy, dx);
 }
 
-template <DType kType>
-void rotate_of(const RotaryRows& rows, int64_t positions, const void* x, void* y) {
-  const float sign = rows.back ? -1.0F : 1.0F;
-  for (int64_t p = 0; p < positions; ++p)
-    for (int64_t h = 0; h < rows.heads; ++h) {
-      const int64_t first = (p * rows.heads + h) * rows.width, second = first + rows.half;
-      each_vector(rows.half, [&](const auto& part, int64_t i) {
-        const Floats cosine = part.template read<DType::kF32>(rows.cosine, p * rows.half + i);
-        const Floats sine = part.template read<DType::kF32>(rows.sine, p * rows.half + i) * sign;
-        const Floats a = part.template read<kType>(x, first + i), b = part.template read<kType>(x, second + i);
-        part.template write<kType>(y, first + i, a * cosine - b * sine);
-        part.template write<kType>(y, second + i, b * cosine + a * sine);
-      });
-      const int64_t rest = first + 2 * rows.half;
-      each_vector(rows.width - 2 * rows.half, [&](const auto& part, int64_t i) {
-        part.template write<kType>(y, rest + i, part.template read<kType>(x, rest + i));
-      });
-    }
-}
-
-void rotate(const RotaryRows& rows, int64_t positions, const void* x, void* y) {
-  (rows.dtype == DType::kBF16 ? rotate_of<DType::kBF16> : rotate_of<DType::kF32>)(rows, positions, x, y);
-}
-
 // Returns the kLanes logits from i on. Lanes after the end of the row get kHidden.
 inline Floats logits_at(const float* row, int64_t width, int64_t i) {
   if (i + kLanes <= width) return load(row + i);
@@ -215,7 +191,6 @@ constexpr RowOps kRowOps{.gated = gated,
                          .gated_gradient = gated_gradient,
                          .norm = norm,
                          .norm_gradient = norm_gradient,
-                         .rotate = rotate,
                          .cross_entropy = cross_entropy,
                          .adamw = adamw};
 

@@ -72,8 +72,7 @@ Heads Decoder::project(const Layer& layer, const Tensor& x_BTD) const {
 Heads Decoder::rotate(const Layer& layer, const Heads& heads) const {
   if (config.alibi) return heads;
   const Rope rope = rope_of(layer, window_of(layer));
-  return {apply_rope(rope, heads.q_BTNH, &f.sharding, "act_heads"),
-          apply_rope(rope, heads.k_BTKH, &f.sharding, "act_kv_heads"), heads.v_BTKH};
+  return {apply_rope(rope, heads.q_BTNH), apply_rope(rope, heads.k_BTKH), heads.v_BTKH};
 }
 
 Tensor Decoder::norm_of_all_heads(const Layer& layer, const std::string& name, const Tensor& x) const {

@@ -103,9 +103,7 @@ Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& pos
   return {plain.cos * rope.attention_factor, plain.sin * rope.attention_factor, rope.interleaved};
 }
 
-namespace {
-
-Tensor rope_body(const Rope& rope, const Tensor& x_BTNH) {
+Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH) {
   const int64_t half = rope.cos.dim(3), head_dim = x_BTNH.dim(3);
   const Tensor x = convert(x_BTNH, DType::kF32);
   Tensor first = slice(x, 3, 0, half), second = slice(x, 3, half, 2 * half);
@@ -120,18 +118,6 @@ Tensor rope_body(const Rope& rope, const Tensor& x_BTNH) {
     parts = {reshape(concatenate({expand(turned, 4), expand(across, 4)}, 4), {x.dim(0), x.dim(1), x.dim(2), 2 * half})};
   if (2 * half < head_dim) parts.push_back(slice(x, 3, 2 * half, head_dim));
   return convert(concatenate(parts, 3), x_BTNH.dtype());
-}
-
-}  // namespace
-
-Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH, const ShardingRules* rules, const char* heads) {
-  if (rules == nullptr) return rope_body(rope, x_BTNH);
-  const Partition split = rules->fitting({"batch", "length", heads, ""}, x_BTNH.dims());
-  const Partition rows = rules->fitting({"batch", "length", "", ""}, rope.cos.dims());
-  return composite("rope", {{"interleaved", rope.interleaved}}, {x_BTNH, rope.cos, rope.sin}, {split, rows, rows},
-                   [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
-                     return {rope_body({in[1], in[2], rope.interleaved}, in[0])};
-                   })[0];
 }
 
 }  // namespace fettle

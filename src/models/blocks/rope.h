@@ -23,9 +23,7 @@ std::vector<double> inverse_frequencies(const RopeParameters& rope, int64_t rota
 // line's largest position + 1 is used.
 Rope rope_tables(const RopeParameters& rope, int64_t head_dim, const Tensor& positions_BT, const Tensor& lengths_B);
 // Rotates the first R dims of x and leaves the other dims unchanged. The pair of dims i and i + R / 2 is rotated by
-// angle i; with `interleaved`, the pair is dims 2i and 2i + 1. With `rules`, this is the composite "rope"
-// (graph/composite.h); `heads` is the logical axis of N.
-Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH, const ShardingRules* rules = nullptr,
-                  const char* heads = "act_heads");
+// angle i; with `interleaved`, the pair is dims 2i and 2i + 1.
+Tensor apply_rope(const Rope& rope, const Tensor& x_BTNH);
 
 }  // namespace fettle
