@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "config/recipe.h"
 #include "models/model.h"
-#include "run/data_spec.h"
+#include "run/resolve/data_spec.h"
 
 namespace fettle {
 namespace {

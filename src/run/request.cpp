@@ -11,12 +11,13 @@
 #include "config/recipe.h"
 #include "run/batch_spec.h"
 #include "run/changes/changed_model.h"
-#include "run/data_spec.h"
 #include "run/device_request.h"
 #include "run/labels.h"
 #include "run/model_folders.h"
-#include "run/quantise.h"
-#include "run/resolve.h"
+#include "run/resolve/data_spec.h"
+#include "run/resolve/expert_balance.h"
+#include "run/resolve/quantise.h"
+#include "run/resolve/resolve.h"
 #include "stages/stages.h"
 
 namespace fettle {

@@ -110,9 +110,9 @@ class Request {
   LabelRequest label_request() const;
   TaughtLabels taught_labels() const;
 
-  // Returns the quantised format of the linear layers (quantisation_of in quantise.h); nullopt when they are not
-  // quantised or are integers in groups (GPTQ, AWQ, packed). Throws UserError when the checkpoint and the recipe differ
-  // in the number of bits.
+  // Returns the quantised format of the linear layers (quantisation_of in resolve/quantise.h); nullopt when they are
+  // not quantised or are integers in groups (GPTQ, AWQ, packed). Throws UserError when the checkpoint and the recipe
+  // differ in the number of bits.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
   // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as): for dpo, this is sft.

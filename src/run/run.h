@@ -1,6 +1,6 @@
 // Defines Run: all settings of one command with one model on one target. They are known before any weight is read.
 //
-// A Run is made by resolve() (resolve.h) and never changed. Later code reads only the Run, not the recipe.
+// A Run is made by resolve() (resolve/resolve.h) and never changed. Later code reads only the Run, not the recipe.
 #pragma once
 
 #include <optional>

@@ -5,8 +5,8 @@
 #include "config/keys.h"
 #include "data_fixtures.h"
 #include "run/batch_spec.h"
-#include "run/data_spec.h"
 #include "run/labels.h"
+#include "run/resolve/data_spec.h"
 #include "stages/stages.h"
 
 namespace fettle {

@@ -1,4 +1,4 @@
-#include "run/lora_options.h"
+#include "run/resolve/lora_options.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "run/data_spec.h"
+#include "run/resolve/data_spec.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
