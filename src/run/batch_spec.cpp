@@ -61,7 +61,7 @@ BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig
   // evaluation has only one.
   if (!trains && !recipe.per_device_eval_batch_size && stage.grouping == RowGrouping::kWithMismatched && shards == 1)
     rows = std::max<int64_t>(rows, 2);
-  const bool packs = recipe.set_at.contains("packing") ? recipe.packing : recipe.packing || stage.packs;
+  const bool packs = recipe.places.has("packing") ? recipe.packing : recipe.packing || stage.packs;
   return {.micro_batches = trains ? recipe.gradient_accumulation_steps : 1,
           .sequences = rows * shards * stage.sequences_per_row(),
           .max_length = cutoff_len,

@@ -7,8 +7,7 @@ namespace fettle {
 
 void set_dtypes(Run& run, const Recipe& recipe, Purpose purpose, const Variant& variant) {
   const bool low = recipe.bf16 || recipe.pure_bf16 || recipe.fp16;
-  run.dtype_by_default =
-      !recipe.set_at.contains("bf16") && !recipe.set_at.contains("fp16") && !recipe.set_at.contains("pure_bf16");
+  run.dtype_by_default = !recipe.places.has("bf16") && !recipe.places.has("fp16") && !recipe.places.has("pure_bf16");
   run.compute = recipe.fp16 ? DType::kF16 : low ? DType::kBF16 : DType::kF32;
   run.frozen_dtype = low ? run.compute : run.model.config.dtype;
   run.trained_dtype = recipe.pure_bf16 ? DType::kBF16 : DType::kF32;

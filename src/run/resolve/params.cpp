@@ -74,25 +74,24 @@ void divide_params(Run& run, const Recipe& recipe, const ModelFolders& models, P
         "match no weights; set one of them, or remove lora_target to train all linear layers");
 }
 
-void set_reference(Run& run, const Recipe& recipe, const std::string& folder, Purpose purpose) {
+void set_reference(Run& run, const std::string& folder, Purpose purpose) {
   if (purpose == Purpose::kInference || !run.has_reference()) return;
   const bool trains = purpose == Purpose::kTraining;
   run.reference_folder = folder;
-  run.reference_at = recipe.where("ref_model");
   if (!run.reference_folder.empty()) {
     run.reference = cut_at_groups(run.model.params, groups_of(run.model));
     if (!run.quantised.empty())
       throw UserError(
           "{}: ref_model is stored unquantised, but the base is stored as {}; remove ref_model (the base without the "
           "adapter is then the reference), or use the original weights without quantization_bit",
-          run.reference_at, run.quantised[0].format.name());
+          run.places.of("ref_model"), run.quantised[0].format.name());
     return;
   }
   if (!trains && !run.lora)
     throw UserError(
         "{}: stage {} compares the trained model with the model before training; set ref_model to the model before "
         "training",
-        recipe.where("stage"), run.stage->name);
+        run.places.of("stage"), run.stage->name);
   run.reference = run.trained;
   std::ranges::copy_if(run.frozen, std::back_inserter(run.reference),
                        [&](const Param& param) { return run.moves(param); });

@@ -21,7 +21,7 @@ void divide_params(Run& run, const Recipe& recipe, const ModelFolders& models, P
 // Sets the parameters of the reference model if the run computes a loss that needs one. `folder` is the folder of
 // ref_model, or empty. Reads which weights are quantised. Throws UserError if the base is quantised and has a
 // ref_model, and if an evaluation has nothing to compare with.
-void set_reference(Run& run, const Recipe& recipe, const std::string& folder, Purpose purpose);
+void set_reference(Run& run, const std::string& folder, Purpose purpose);
 
 // Moves parameters to host memory: the layers' parameters if offload_param is set, and master weights if
 // offload_optimizer is set. Reads the results of set_dtypes and set_reference.

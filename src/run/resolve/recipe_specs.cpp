@@ -46,7 +46,7 @@ OptimSpec optim_spec(const Recipe& r) {
                  .beta1 = r.adam_beta1,
                  .beta2 = r.adam_beta2,
                  .epsilon = r.adam_epsilon,
-                 .args_at = r.where("optim_args")};
+                 .places = r.places};
   if (r.use_muon) spec.rule = "muon";
   if (r.use_adam_mini) spec.rule = "adam_mini";
   if (r.use_apollo) {
@@ -59,7 +59,6 @@ OptimSpec optim_spec(const Recipe& r) {
                  {"scale_type", r.apollo_scale_type},
                  {"scale_front", r.apollo_scale_front ? "true" : "false"}};
   }
-  if (r.set_at.contains("learning_rate")) spec.learning_rate_at = r.where("learning_rate");
   return spec;
 }
 
@@ -80,9 +79,7 @@ BestSpec best_spec(const Recipe& r) {
       .load_at_end = r.load_best_model_at_end,
       .save = r.save_strategy == "best",
       .patience = r.early_stopping_patience,
-      .threshold = r.early_stopping_threshold,
-      .metric_at = r.where("metric_for_best_model"),
-      .load_at_end_at = r.where("load_best_model_at_end")};
+      .threshold = r.early_stopping_threshold};
 }
 
 OutputSpec output_spec(const Recipe& r) {

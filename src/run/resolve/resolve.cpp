@@ -34,6 +34,7 @@ Run start_run(const Recipe& recipe, const RunSource& source, const RunTarget& ta
   const ShardingRules sharding(mesh_of(recipe, target.count, purpose, model.config.hidden_size), recipe.sharding);
   return {.stage = &stage,
           .keys = KeyValues(recipe).only(stage.keys),
+          .places = recipe.places,
           .target = target,
           .model_folder = models.model,
           .model_name = models.name_of(models.model),
@@ -44,7 +45,6 @@ Run start_run(const Recipe& recipe, const RunSource& source, const RunTarget& ta
           .offload_optimizer = recipe.offload_optimizer && recipe.offload_dir.empty(),
           .offload_param = recipe.offload_param,
           .offload_dir = recipe.offload_dir,
-          .offload_dir_at = recipe.where("offload_dir"),
           .offload_dir_weights = recipe.offload_dir_weights,
           .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
           .remat_auto = recipe.remat_is_auto(),
@@ -73,7 +73,7 @@ Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose, c
       variant.cutoff_len ? recipe.cutoff_len : cutoff_len_of(recipe, stage, config.json, config.file);
 
   Run run = start_run(recipe, source, target, purpose, cutoff_len);
-  check_score_head(run, recipe, config.json, config.file);
+  check_score_head(run, config.json, config.file);
   check_tensor_parallel(run, config.file);
 
   set_balance(run, recipe, purpose);
@@ -83,18 +83,18 @@ Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose, c
   run.eval_batch = batch_spec(recipe, stage, run.model.config, cutoff_len, mesh, BatchUse::kEvaluation);
 
   divide_params(run, recipe, models, purpose, config.file);
-  check_embedding_rate(run, recipe);
-  check_low_rank(run, recipe);
-  check_offload_param(run, recipe);
-  check_pipeline(run, recipe, config.file);
-  if (trains) check_offload_dir(run, recipe);
+  check_embedding_rate(run);
+  check_low_rank(run);
+  check_offload_param(run);
+  check_pipeline(run, config.file);
+  if (trains) check_offload_dir(run);
 
   quantise_frozen(run, recipe, purpose, config.file);
   set_dtypes(run, recipe, purpose, variant);
-  set_reference(run, recipe, models.reference, purpose);
+  set_reference(run, models.reference, purpose);
   place_params(run);
-  if (trains) check_offload_dir_weights(run, recipe);
-  check_remat(run, recipe);
+  if (trains) check_offload_dir_weights(run);
+  check_remat(run);
   if (trains) set_float8(run, recipe);
   if (trains) warn_of_dropouts(run, config.file);
   set_side_by_side(run, variant.side_by_side);

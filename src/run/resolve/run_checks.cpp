@@ -6,17 +6,16 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "config/recipe.h"
 #include "data/classes/taught_labels.h"
 #include "models/layer_groups.h"
 
 namespace fettle {
 
-void check_score_head(const Run& run, const Recipe& recipe, const nlohmann::json& config, const std::string& file) {
+void check_score_head(const Run& run, const nlohmann::json& config, const std::string& file) {
   const Family& family = *run.model.family;
   if (run.stage->head == Head::kScore && family.encoder)
     throw UserError("{}: stage: {} needs a causal language model, but {} is an encoder; set stage: cls",
-                    recipe.where("stage"), run.stage->name, family.model_type);
+                    run.places.of("stage"), run.stage->name, family.model_type);
   const int64_t stored = read_taught_labels(config, file).count();
   if (run.stage->head == Head::kScore && !run.from_scratch && stored > 1)
     throw UserError(
@@ -38,27 +37,27 @@ void check_tensor_parallel(const Run& run, const std::string& file) {
                       key, key_heads, file);
 }
 
-void check_embedding_rate(const Run& run, const Recipe& recipe) {
+void check_embedding_rate(const Run& run) {
   const bool embedding = std::ranges::any_of(
       run.trained, [](const Param& param) { return param.role == Role::kTokenEmbedding || param.role == Role::kHead; });
   if (run.update.embedding_lr && !run.trained.empty() && !embedding)
     throw UserError(
         "{}: embedding_lr has no effect, because the embedding and the head are not trained; add them to "
         "additional_target, or remove the key",
-        recipe.where("embedding_lr"));
+        run.places.of("embedding_lr"));
 }
 
-void check_low_rank(const Run& run, const Recipe& recipe) {
+void check_low_rank(const Run& run) {
   if (!run.optimizer.rule->projects || run.trained.empty()) return;
   if (std::ranges::any_of(run.trained, [&](const Param& param) { return optim_weight(run, param).low_rank; })) return;
-  throw UserError("{}: apollo_target: no trained linear layer has one of {} in its name", recipe.where("apollo_target"),
-                  fmt::join(run.update.low_rank, ", "));
+  throw UserError("{}: apollo_target: no trained linear layer has one of {} in its name",
+                  run.places.of("apollo_target"), fmt::join(run.update.low_rank, ", "));
 }
 
-void check_pipeline(const Run& run, const Recipe& recipe, const std::string& file) {
+void check_pipeline(const Run& run, const std::string& file) {
   const int64_t stages = run.sharding.stages(), layers = run.model.config.num_hidden_layers;
   if (stages == 1) return;
-  const std::string where = recipe.where("mesh"), type = run.model.family->model_type;
+  const std::string where = run.places.of("mesh"), type = run.model.family->model_type;
   auto refuse = [&](const std::string& what, const std::string& remedy) {
     throw UserError("{}: mesh: pp {}: {}; {}", where, stages, what, remedy);
   };
@@ -90,15 +89,15 @@ void check_pipeline(const Run& run, const Recipe& recipe, const std::string& fil
         where, stages, run.batch.micro_batches, stages, 4 * stages);
 }
 
-void check_offload_param(const Run& run, const Recipe& recipe) {
+void check_offload_param(const Run& run) {
   if (!run.offload_param) return;
   if (const std::string refusal = offload_param_refusal(run); !refusal.empty())
-    throw UserError("{}: {}", recipe.where("offload_param"), refusal);
+    throw UserError("{}: {}", run.places.of("offload_param"), refusal);
 }
 
-void check_offload_dir(const Run& run, const Recipe& recipe) {
+void check_offload_dir(const Run& run) {
   if (run.offload_dir.empty()) return;
-  const std::string where = recipe.where("offload_dir");
+  const std::string where = run.places.of("offload_dir");
   if (run.lora)
     throw UserError(
         "{}: offload_dir is for finetuning_type: full or freeze; the optimizer state of adapters is small, so remove "
@@ -112,10 +111,10 @@ void check_offload_dir(const Run& run, const Recipe& recipe) {
                     run.optimizer.rule->name);
 }
 
-void check_offload_dir_weights(const Run& run, const Recipe& recipe) {
+void check_offload_dir_weights(const Run& run) {
   if (!run.offload_dir_weights) return;
   auto refuse = [&](const std::string& why) {
-    throw UserError("{}: offload_dir_weights: {}", recipe.where("offload_dir_weights"), why);
+    throw UserError("{}: offload_dir_weights: {}", run.places.of("offload_dir_weights"), why);
   };
   const std::string instead = "remove the key (offload_param: true keeps the layers' weights in host memory)";
   if (run.offload_dir.empty())
@@ -131,12 +130,12 @@ void check_offload_dir_weights(const Run& run, const Recipe& recipe) {
     refuse("no matrix of the layers is trained; remove the key");
 }
 
-void check_remat(const Run& run, const Recipe& recipe) {
+void check_remat(const Run& run) {
   if (run.remat.full_percent > 0 && run.trains_layers_on_host())
     throw UserError(
         "{}: gradient_checkpointing: {} treats some layers differently. This is not possible while offload_param "
         "keeps the trained weights of the layers in host memory; use full, linear, dots, attention or none",
-        recipe.where("gradient_checkpointing"), run.remat.name);
+        run.places.of("gradient_checkpointing"), run.remat.name);
 }
 
 void warn_of_dropouts(const Run& run, const std::string& file) {
