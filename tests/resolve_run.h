@@ -8,7 +8,7 @@
 #include "run/labels.h"
 #include "run/model_folders.h"
 #include "run/request.h"
-#include "run/resolve.h"
+#include "run/resolve/resolve.h"
 #include "stages/stages.h"
 
 namespace fettle {

@@ -21,7 +21,7 @@ void check_cycles(const Recipe& recipe) {
   const std::string& type = recipe.lr_scheduler_type;
   if (type == "cosine_with_restarts") return;
   const bool half = type == "cosine" || type == "cosine_with_min_lr" || type == "warmup_stable_decay";
-  if (half && recipe.set_at.contains("lr_num_cycles") && recipe.lr_num_cycles != 0.5)
+  if (half && recipe.places.has("lr_num_cycles") && recipe.lr_num_cycles != 0.5)
     throw UserError(
         "{}: lr_num_cycles is {}, but lr_scheduler_type: {} always has half a cycle; remove the key or set it to 0.5, "
         "or set lr_scheduler_type: cosine_with_restarts",
@@ -168,15 +168,15 @@ void name_idle_keys(const Recipe& r) {
          "use_apollo is not set"},
         {{"apollo_target"}, !r.use_apollo && r.optim != "apollo_adamw", "use_apollo is not set"}})
     for (const char* key : row.keys)
-      if (row.idle && r.set_at.contains(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
+      if (row.idle && r.places.has(key)) warn("{}: {} has no effect: {}", r.where(key), key, row.why);
 }
 
 // val_size and eval_dataset both set the rows to evaluate on. If the command gives one and the file the other, keeps
 // the command's and prints a line. Otherwise throws UserError.
 void settle_eval_rows(Recipe& recipe) {
   if (recipe.val_size == 0 || recipe.eval_dataset.empty()) return;
-  const bool rows = recipe.overridden.contains("eval_dataset");
-  if (rows == recipe.overridden.contains("val_size"))
+  const bool rows = recipe.places.overridden("eval_dataset");
+  if (rows == recipe.places.overridden("val_size"))
     throw UserError("{}: val_size and eval_dataset both set the rows to evaluate on; remove one of them",
                     recipe.where("val_size"));
   const char *kept = rows ? "eval_dataset" : "val_size", *other = rows ? "val_size" : "eval_dataset";
@@ -185,8 +185,7 @@ void settle_eval_rows(Recipe& recipe) {
     recipe.val_size = 0;
   else
     recipe.eval_dataset.clear();
-  recipe.set_at.erase(other);
-  recipe.overridden.erase(other);
+  recipe.places.erase(other);
 }
 
 }  // namespace
@@ -290,12 +289,6 @@ std::vector<double> Recipe::interleave_weights() const {
   return weights;
 }
 
-std::string Recipe::where(const std::string& key) const {
-  auto found = set_at.find(key);
-  if (found != set_at.end()) return found->second;
-  return file.empty() ? "recipe" : file.string();
-}
-
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command) {
   std::vector<std::string_view> missing;
   for (std::string_view name : names) {
@@ -305,7 +298,8 @@ void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> 
   }
   if (missing.empty()) return;
   std::string remedy = fmt::format("add `{}: ...` to the recipe, or {}=... to the command", missing[0], missing[0]);
-  throw UserError("{}: `fettle {}` needs {}; {}", recipe.file.empty() ? "command line" : recipe.file.string(), command,
+  throw UserError("{}: `fettle {}` needs {}; {}",
+                  recipe.places.file().empty() ? "command line" : recipe.places.file().string(), command,
                   fmt::join(missing, ", "), remedy);
 }
 

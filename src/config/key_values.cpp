@@ -10,14 +10,13 @@
 
 namespace fettle {
 
-KeyValues::KeyValues(const Recipe& recipe) {
+KeyValues::KeyValues(const Recipe& recipe) : places_(recipe.places) {
   static const Recipe defaults;
   for (const Key& key : recipe_keys()) {
     Value& out = values_[std::string(key.name)];
     out.yaml = value_text(recipe, key);
     out.changed = out.yaml != value_text(defaults, key);
     out.secret = key.secret;
-    out.where = recipe.where(std::string(key.name));
     std::visit(
         [&](auto member) {
           using Type = std::remove_cvref_t<decltype(recipe.*member)>;
@@ -33,6 +32,7 @@ KeyValues::KeyValues(const Recipe& recipe) {
 
 KeyValues KeyValues::only(const std::vector<std::string_view>& keys) const {
   KeyValues out;
+  out.places_ = places_;
   for (const std::string_view key : keys) out.values_.emplace(key, at(key));
   return out;
 }
@@ -100,7 +100,8 @@ bool KeyValues::changed(std::string_view key) const {
 }
 
 std::string KeyValues::where(std::string_view key) const {
-  return at(key).where;
+  at(key);  // checks that there is such a key
+  return places_.of(key);
 }
 
 }  // namespace fettle

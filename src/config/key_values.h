@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "config/key_places.h"
+
 namespace fettle {
 
 struct Recipe;
@@ -38,7 +40,7 @@ class KeyValues {
   nlohmann::json changed_values() const;
   // Returns whether the value differs from the key's default.
   bool changed(std::string_view key) const;
-  // Returns Recipe::where of the key: where it was set, for messages.
+  // Returns where the key was set, for messages (KeyPlaces::of).
   std::string where(std::string_view key) const;
 
  private:
@@ -46,11 +48,11 @@ class KeyValues {
     std::variant<std::monostate, bool, double, std::string, std::vector<std::string>> value;
     std::string yaml;
     bool changed = false, secret = false;
-    std::string where;
   };
   const Value& at(std::string_view key) const;
 
   std::map<std::string, Value, std::less<>> values_;
+  KeyPlaces places_;
 };
 
 }  // namespace fettle

@@ -68,7 +68,8 @@ class Reader {
       take_key(*key, name, given);
     } else if (take_entry(name, given) || take_translation(name, given)) {
       return;
-    } else if (const auto settings = read_settings(name, given, recipe_.file); settings && !given.node.IsNull()) {
+    } else if (const auto settings = read_settings(name, given, recipe_.places.file());
+               settings && !given.node.IsNull()) {
       take_settings(*settings, name, given);
     } else if (const WithoutEffect* row = find_without_effect(name)) {
       accept(*row, name, given);
@@ -97,11 +98,11 @@ class Reader {
   void grant_wishes() {
     const Wishes wishes = std::exchange(wishes_, {});
     for (const auto& [key, wish] : wishes) {
-      if (key == "lr_scheduler_type" && recipe_.set_at.contains(key) && recipe_.lr_scheduler_type != wish.value)
+      if (key == "lr_scheduler_type" && recipe_.places.has(key) && recipe_.lr_scheduler_type != wish.value)
         warn("{}: {} has a scheduler ({}), which DeepSpeed would use; Fettle uses lr_scheduler_type: {}", wish.where,
              wish.by, wish.word == wish.value ? wish.word : fmt::format("{}, here {}", wish.word, wish.value),
              recipe_.lr_scheduler_type);
-      if (recipe_.set_at.contains(key.substr(0, key.find('.'))) || !suits(key)) continue;
+      if (recipe_.places.has(key.substr(0, key.find('.'))) || !suits(key)) continue;
       overriding_ = wish.overrides;
       take(key, {YAML::Node(wish.value), wish.where});
       overriding_ = false;
@@ -127,8 +128,8 @@ class Reader {
   void take_usual(const Dialect& dialect, const std::string& place) {
     std::vector<std::string> taken;
     for (const auto& [key, value] : dialect.usual) {
-      if (recipe_.set_at.contains(key)) continue;
-      if (key == "save_strategy" && recipe_.set_at.contains("save_steps") && recipe_.save_steps != 0) continue;
+      if (recipe_.places.has(key)) continue;
+      if (key == "save_strategy" && recipe_.places.has("save_steps") && recipe_.save_steps != 0) continue;
       if ((key == "eval_strategy" || key == "eval_steps") && !suits("eval_strategy")) continue;
       take(key, {value, place});
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
@@ -174,8 +175,7 @@ class Reader {
     if (given.node.IsNull()) {
       if (once_) return;
       set_value(recipe_, key, given);
-      recipe_.set_at.erase(std::string(key.name));
-      recipe_.overridden.erase(std::string(key.name));
+      recipe_.places.erase(std::string(key.name));
       return;
     }
     Recipe before = recipe_;
@@ -188,7 +188,7 @@ class Reader {
     const Key* key = dot == std::string::npos ? nullptr : find_key(name.substr(0, dot));
     if (!key || !is_map(*key)) return false;
     set_entry(recipe_, *key, name.substr(dot + 1), given);
-    note_place(std::string(key->name), given.where);
+    recipe_.places.set(std::string(key->name), given.where, overriding_);
     return true;
   }
 
@@ -256,7 +256,7 @@ class Reader {
       return;
     }
     idle_.push_back(name);
-    idle_where_ = recipe_.file.empty() || !once_ ? "overrides" : recipe_.file.string();
+    idle_where_ = recipe_.places.file().empty() || !once_ ? "overrides" : recipe_.places.file().string();
   }
 
   void refuse_unless_neutral(const NotAvailable& row, const std::string& name, const GivenValue& given) {
@@ -288,15 +288,7 @@ class Reader {
       throw UserError("{}: {} is given twice with different values: as '{}' here, and as '{}' at {}; keep one of them",
                       given.where, key.name, written, earlier->second.first, earlier->second.second);
     }
-    note_place(canonical, given.where);
-  }
-
-  void note_place(const std::string& key, const std::string& where) {
-    recipe_.set_at[key] = where;
-    if (overriding_)
-      recipe_.overridden.insert(key);
-    else
-      recipe_.overridden.erase(key);
+    recipe_.places.set(canonical, given.where, overriding_);
   }
 
   // Returns the items of `dataset` or `eval_dataset`. An item that is a map is an entry of dataset_info.json and
@@ -424,7 +416,7 @@ using Words = std::vector<std::pair<std::string, GivenValue>>;  // overrides by 
 // the wishes of the file.
 Reader::Wishes read_file(Recipe& recipe, const YAML::Node& root, const YAML::Node& all, const Dialect& dialect,
                          const Words& words) {
-  const std::string file = recipe.file.string();
+  const std::string file = recipe.places.file().string();
   Reader reader(recipe, true);
   for (const auto& pair : root) {
     std::string where = fmt::format("{}:{}", file, pair.first.Mark().line + 1);
@@ -465,7 +457,8 @@ void refuse_model_name_alone(const Recipe& recipe, const YAML::Node& all, const 
   throw UserError(
       "{}: model_name replaces {{{{NAME}}}} in rows, but model_name_or_path is missing; did you mean "
       "model_name_or_path?",
-      word == words.end() ? fmt::format("{}:{}", recipe.file.string(), name.Mark().line + 1) : word->second.where);
+      word == words.end() ? fmt::format("{}:{}", recipe.places.file().string(), name.Mark().line + 1)
+                          : word->second.where);
 }
 
 // Only a text may be empty. For other keys, an empty word is more likely an unset variable of the shell.
@@ -489,7 +482,7 @@ void turn_dropout_off(Recipe& recipe, const Dialect& dialect) {
 
 Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
   Recipe recipe;
-  recipe.file = file;
+  recipe.places = KeyPlaces(file);
   const YAML::Node root = root_of(file);
   Words words;
   YAML::Node all(YAML::NodeType::Map);

@@ -9,10 +9,11 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "config/key_places.h"
 
 namespace fettle {
 
@@ -212,9 +213,8 @@ struct Recipe {
   std::string compile_cache;                    // folder; empty: the default folder; "off": no cache
   std::vector<std::string> kernels = {"auto"};  // auto, off, or names of kernels
 
-  std::filesystem::path file;                 // the file read; paths in it are relative to the current folder
-  std::map<std::string, std::string> set_at;  // where each key was set: "recipe.yaml:12" or "override 'key=value'"
-  std::set<std::string> overridden;           // the keys in `set_at` that an override sets
+  // Where each key was set, and the file read. Paths in the file are relative to the current folder.
+  KeyPlaces places;
 
   // Returns interleave_probs as numbers; empty if the key is empty. Throws UserError if the key is set but does not
   // have one number above 0 for each item of `dataset`.
@@ -224,9 +224,7 @@ struct Recipe {
   // Returns whether the recipe says `mesh: auto`. If so, choose_mesh (plan/mesh_choice.h) chooses among meshes that all
   // take the same number of rows per step: per_device_train_batch_size x devices x gradient_accumulation_steps.
   bool mesh_is_auto() const { return mesh.contains("auto"); }
-  // Returns where the key was set, for messages ("recipe.yaml:12"). If it was not set, returns `file`; if `file` is
-  // empty, returns "recipe".
-  std::string where(const std::string& key) const;
+  std::string where(std::string_view key) const { return places.of(key); }  // for messages
 };
 
 // Reads `file` (yaml; empty: only overrides), then applies "key=value" overrides in order. Throws UserError with

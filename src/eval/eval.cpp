@@ -54,17 +54,17 @@ bool same_labels(const Request& a, const Request& b) {
 }
 
 void check_base(const Request& base, const Request& tuned, const EvalSpec& spec) {
+  const std::string where = tuned.places().of("eval_base_model");
   if (tuned.adapters().empty() &&
       fs::weakly_canonical(base.model_folder()) == fs::weakly_canonical(tuned.model_folder()))
-    throw UserError("{}: eval_base_model is model_name_or_path itself; there is nothing to compare",
-                    spec.base_model_at);
+    throw UserError("{}: eval_base_model is model_name_or_path itself; there is nothing to compare", where);
   if (!has_head(base))
-    throw UserError("{}: {} was not trained to give {}; name a {}{}, or leave the key out", spec.base_model_at,
-                    spec.base_model, tuned.stage().output, tuned.stage().model,
+    throw UserError("{}: {} was not trained to give {}; name a {}{}, or leave the key out", where, spec.base_model,
+                    tuned.stage().output, tuned.stage().model,
                     tuned.stage().head == Head::kLabels ? " with the same labels" : "");
   if (!same_labels(base, tuned))
-    throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare",
-                    spec.base_model_at, spec.base_model, tuned.model_folder());
+    throw UserError("{}: {} has other labels than {}, or another problem_type; there is nothing to compare", where,
+                    spec.base_model, tuned.model_folder());
 }
 
 // Returns the request with a stage that can evaluate its rows. A stage with Stage::measured_as, such as dpo, can
@@ -144,8 +144,8 @@ Task task_of(const std::string& wanted, const DataSource& source, const Request&
   if (request.stage().head == Head::kTokens)
     return wanted == "auto" ? detect_task(source) : task_named(wanted, request.stage());
   if (wanted != "auto")
-    throw UserError("{}: eval_task: {} asks for text, but {} is a {}; leave eval_task out", request.eval().tasks_at,
-                    wanted, request.model_folder(), request.stage().model);
+    throw UserError("{}: eval_task: {} asks for text, but {} is a {}; leave eval_task out",
+                    request.places().of("eval_task"), wanted, request.model_folder(), request.stage().model);
   return Task::kRows;
 }
 
@@ -201,7 +201,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
     throw UserError("eval: neither eval_dataset nor dataset is given; name the rows to evaluate on");
   if (spec.tasks.size() > 1 && spec.tasks.size() != data.eval_sets.size())
     throw UserError("{}: eval_task names {} tasks for {} data sets of eval_dataset; give one for all, or one for each",
-                    spec.tasks_at, spec.tasks.size(), data.eval_sets.size());
+                    request.places().of("eval_task"), spec.tasks.size(), data.eval_sets.size());
   std::vector<EvalSet> sets;
   if (data.eval_sets.empty()) {
     for (const std::string& task : spec.tasks)
@@ -209,7 +209,7 @@ std::vector<EvalSet> read_sets(const Request& request, const TextSide& text) {
         throw UserError(
             "{}: eval_task: {} needs eval_dataset, which names the rows to measure; rows of `dataset` are "
             "measured by {} only",
-            spec.tasks_at, task, request.stage().eval_task);
+            request.places().of("eval_task"), task, request.stage().eval_task);
     info("eval_dataset is not given, so eval measures {} of dataset ({})",
          data.val_size > 0 ? "the rows that val_size holds out" : "the rows", fmt::join(set_titles(data.sets), ", "));
     sets.push_back(set_of(read_own_set(data, text.tokenizer(), text.vocab_size)));

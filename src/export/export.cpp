@@ -138,20 +138,21 @@ std::vector<const GgufFileType*> gguf_types(const ExportSpec& spec) {
   return types;
 }
 
-void check_gguf_request(const ExportSpec& spec, const Model& model, const std::string& name) {
+void check_gguf_request(const Request& request, const ExportSpec& spec, const Model& model) {
   if (spec.dtype)
     throw UserError(
         "{}: export_dtype is for safetensors; with export_gguf, the types of the files say how weights are stored. "
         "Remove export_dtype. To choose the dtype, put f32, f16 or bf16 in export_gguf",
-        spec.gguf_at);
+        request.places().of("export_gguf"));
   if (model.classifies() || model.family->encoder)
-    throw UserError("{}: export_gguf does not write classifiers and encoders; export this model as safetensors", name);
+    throw UserError("{}: export_gguf does not write classifiers and encoders; export this model as safetensors",
+                    request.model_title());
 }
 
-void check_quantization_request(const ExportSpec& spec) {
+void check_quantization_request(const Request& request, const ExportSpec& spec) {
   if (!spec.gguf.empty())
     throw UserError("{}: export_quantization is for safetensors; remove export_quantization or export_gguf",
-                    spec.quantization_at);
+                    request.places().of("export_quantization"));
 }
 
 // Warns if the base has layers that predict tokens further ahead, because export_quantization does not write them.
@@ -236,8 +237,8 @@ std::vector<AdapterFolder> open_adapters(const Request& request) {
 // Returns the checked model.
 Model model_to_export(const Request& request, const ExportSpec& spec, int64_t labels) {
   Model model = make_model(request.repository().config(), request.config_file(), labels);
-  if (!spec.gguf.empty()) check_gguf_request(spec, model, request.model_title());
-  if (!spec.quantization.empty()) check_quantization_request(spec);
+  if (!spec.gguf.empty()) check_gguf_request(request, spec, model);
+  if (!spec.quantization.empty()) check_quantization_request(request, spec);
   check_weights(request.repository(), model);
   return model;
 }

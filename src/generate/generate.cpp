@@ -167,11 +167,12 @@ LinesFrom standard_input() {
 void run_generate(const Request& request, std::istream& in, LinesFrom from, std::ostream& out) {
   const GenerationSpec spec = request.generation();
   const DataSpec data = request.data();
-  if (spec.prompt.empty() && spec.prompt_given)
-    throw UserError("{}: prompt is empty; give the text to answer, or leave the key out", spec.prompt_at);
+  if (spec.prompt.empty() && request.places().has("prompt"))
+    throw UserError("{}: prompt is empty; give the text to answer, or leave the key out",
+                    request.places().of("prompt"));
   Session session(request, Session::Template::kIfThere);
   Answering answering(session, out);
-  if (!spec.prompt.empty()) return answering.answer({session.prompt(spec.prompt), spec.prompt_at});
+  if (!spec.prompt.empty()) return answering.answer({session.prompt(spec.prompt), request.places().of("prompt")});
   const bool typed = from == LinesFrom::kTerminal;
   if (typed && data.sets.empty()) info("each line is a prompt; Ctrl-D ends");
   if (!typed || data.sets.empty()) answer_lines(session, in, from == LinesFrom::kFile, answering);

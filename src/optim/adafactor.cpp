@@ -81,12 +81,12 @@ Updated adafactor_update(const OptimWeight& weight, const OptimOptions& options,
 }
 
 void check_adafactor(const OptimOptions& options, const OptimSpec& spec) {
-  const std::string where = spec.args_at;
+  const std::string where = spec.places.of("optim_args");
   if (options.flag("warmup_init") && !options.flag("relative_step"))
     throw UserError("{}: optim_args: warmup_init needs relative_step=true", where);
-  if (options.flag("relative_step") && spec.learning_rate_at)
+  if (options.flag("relative_step") && spec.places.has("learning_rate"))
     throw UserError("{}: optim_args: relative_step=true computes the learning rate itself; remove learning_rate ({})",
-                    where, *spec.learning_rate_at);
+                    where, spec.places.of("learning_rate"));
 }
 
 }  // namespace

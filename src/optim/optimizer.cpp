@@ -35,7 +35,8 @@ std::string words(const OptimRange& range) {
 
 std::string argument_value(const OptimSpec& spec, const OptimArgument& argument, const std::string& given) {
   auto refuse = [&](const std::string& wanted) {
-    throw UserError("{}: optim_args: {} is '{}', wanted {}", spec.args_at, argument.name, given, wanted);
+    throw UserError("{}: optim_args: {} is '{}', wanted {}", spec.places.of("optim_args"), argument.name, given,
+                    wanted);
   };
   std::string text = given;
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -88,7 +89,8 @@ Optimizer make_optimizer(const OptimSpec& spec) {
     if (argument == rule->args.end()) {
       std::vector<std::string_view> known;
       for (const OptimArgument& each : rule->args) known.push_back(each.name);
-      throw UserError("{}: optim_args: {} does not read '{}'; it reads {}", spec.args_at, rule->name, name,
+      throw UserError("{}: optim_args: {} does not read '{}'; it reads {}", spec.places.of("optim_args"), rule->name,
+                      name,
                       known.empty() ? "no arguments; leave out optim_args" : fmt::format("{}", fmt::join(known, ", ")));
     }
     out.options.args[name] = argument_value(spec, *argument, value);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/key_places.h"
 #include "graph/tensor.h"
 #include "sharding/rules.h"
 
@@ -72,8 +73,7 @@ struct OptimSpec {
   std::string rule = "adamw_torch";
   std::map<std::string, std::string> args = {};
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  std::string args_at = "recipe";                    // where optim_args was set, for messages
-  std::optional<std::string> learning_rate_at = {};  // where learning_rate was set; nullopt when it was not
+  KeyPlaces places = {};  // where these keys and learning_rate were set, for messages
 };
 
 // Hyperparameters of a rule.

@@ -32,7 +32,8 @@ Updated sgd_update(const OptimWeight& weight, const OptimOptions& options, const
 
 void check_sgd(const OptimOptions& options, const OptimSpec& spec) {
   if (options.flag("nesterov") && (options.number("momentum") <= 0 || options.number("dampening") != 0))
-    throw UserError("{}: optim_args: nesterov=true needs momentum above 0 and dampening=0", spec.args_at);
+    throw UserError("{}: optim_args: nesterov=true needs momentum above 0 and dampening=0",
+                    spec.places.of("optim_args"));
 }
 
 }  // namespace

@@ -159,9 +159,9 @@ Devices::Devices(const DeviceRequest& request)
       kernels_(request.kernels) {
   if (const int64_t limit = client_.devices()[0].memory_bytes; limit > 0)
     memory_.limit = limit;  // the allocator's own limit
-  if (!plugin_->vendor().has_memory_options && !request.memory_utilization_at.empty())
+  if (!plugin_->vendor().has_memory_options && request.places.has("gpu_memory_utilization"))
     warn("{}: gpu_memory_utilization has no effect: plugin {} has no separate device memory",
-         request.memory_utilization_at, plugin_->name());
+         request.places.of("gpu_memory_utilization"), plugin_->name());
   count_ = static_cast<int64_t>(client_.devices().size());
   if (request.count > 0) {
     if (request.count > count_)

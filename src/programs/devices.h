@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/key_places.h"
 #include "graph/program.h"
 #include "runtime/client.h"
 #include "runtime/compile_cache.h"
@@ -28,7 +29,7 @@ struct DeviceRequest {
   std::string compile_cache;  // a folder; empty: the default one; "off": no cache
   // Share of a GPU's memory that the program may take; 0: the plugin's choice.
   double memory_utilization = 0;
-  std::string memory_utilization_at;           // where the recipe sets memory_utilization, for messages; empty: nowhere
+  KeyPlaces places = {};                       // where the recipe sets these keys, for messages
   std::vector<std::string> kernels = {"off"};  // kernels that programs may call: names, or the word auto or off
   bool require_arithmetic = true;  // refuse devices that compute wrongly (arithmetic.h); the CPU is not checked
   Rendezvous* run = nullptr;       // the processes that share the work; null: only this process

@@ -1,10 +1,10 @@
 #include "run/batch_spec.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "config/recipe.h"
+#include "run/resolve/expert_balance.h"
 #include "sharding/rules.h"
 
 namespace fettle {
@@ -22,20 +22,6 @@ MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t
     (even ? fsdp : axes.try_emplace("dp", 1).first->second) *= stages.mapped();
   }
   return make_mesh(axes, devices);
-}
-
-nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config) {
-  if (recipe.output_router_logits == "auto") return config;
-  const bool balances = recipe.output_router_logits == "true";
-  config["output_router_logits"] = balances;
-  if (config.contains("text_config")) config["text_config"]["output_router_logits"] = balances;
-  return config;
-}
-
-double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config) {
-  if (recipe.moe_aux_loss_coef) return config.num_experts > 0 ? *recipe.moe_aux_loss_coef : 0;
-  if (stage.head != Head::kTokens || !config.has_balancing_loss) return 0;
-  return recipe.output_router_logits == "false" ? 0 : recipe.moe_aux_loss_default.value_or(config.router_aux_loss_coef);
 }
 
 bool sums_are_cheap(bool only_adapters, bool offload_param) {
@@ -75,7 +61,7 @@ BatchSpec batch_spec(const Recipe& recipe, const Stage& stage, const ModelConfig
   // evaluation has only one.
   if (!trains && !recipe.per_device_eval_batch_size && stage.grouping == RowGrouping::kWithMismatched && shards == 1)
     rows = std::max<int64_t>(rows, 2);
-  const bool packs = recipe.set_at.contains("packing") ? recipe.packing : recipe.packing || stage.packs;
+  const bool packs = recipe.places.has("packing") ? recipe.packing : recipe.packing || stage.packs;
   return {.micro_batches = trains ? recipe.gradient_accumulation_steps : 1,
           .sequences = rows * shards * stage.sequences_per_row(),
           .max_length = cutoff_len,

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
-#include <string>
 
 #include "data/batches/batch_spec.h"
 #include "graph/tensor.h"
@@ -23,14 +21,6 @@ int64_t batch_shards(const MeshAxes& mesh);
 // no micro-batches, so only one pipeline stage would work at a time. Its devices of pp move to fsdp, or to dp if fsdp
 // could not split the weights evenly. Throws UserError like make_mesh.
 MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size);
-
-// Returns `config` (config.json) with the recipe's output_router_logits. Returns it unchanged if the key is auto.
-nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
-
-// Returns the factor of the loss that balances the load of the experts: moe_aux_loss_coef if the recipe sets it.
-// Otherwise, a language model uses moe_aux_loss_default or the value in config.json, unless output_router_logits is
-// false. A classifier uses 0, as in Transformers. A model without experts has the factor 0.
-double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config);
 
 // Returns whether a step may have more micro-batches at little cost. Further micro-batches have two costs. Gradients
 // are summed in f32; the sums take much memory unless the run trains only adapters. Weights in host memory

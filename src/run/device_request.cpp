@@ -8,13 +8,12 @@ namespace fettle {
 
 DeviceRequest device_request(const Recipe& recipe) {
   require_kernel_names(recipe.kernels, recipe.where("kernels"));
-  const std::string key = "gpu_memory_utilization";
   return {.plugin = recipe.plugin,
           .count = asked_devices(recipe).value_or(0),
           .tf32 = recipe.tf32,
           .compile_cache = recipe.compile_cache,
           .memory_utilization = recipe.gpu_memory_utilization,
-          .memory_utilization_at = recipe.set_at.contains(key) ? recipe.where(key) : "",
+          .places = recipe.places,
           .kernels = recipe.kernels};
 }
 

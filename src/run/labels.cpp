@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "config/recipe.h"
 #include "models/model.h"
-#include "run/data_spec.h"
+#include "run/resolve/data_spec.h"
 
 namespace fettle {
 namespace {
@@ -29,8 +29,7 @@ LabelRequest label_request(const Recipe& recipe) {
   return {.problem = problem_named(recipe.problem_type),
           .count = recipe.num_labels,
           .id2label = recipe.id2label,
-          .count_at = recipe.where("num_labels"),
-          .names_at = recipe.where("id2label")};
+          .places = recipe.places};
 }
 
 std::optional<LabelSet> settled_labels(const Recipe& recipe, const Stage& stage,

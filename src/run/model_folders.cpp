@@ -40,7 +40,7 @@ fs::path fetched(const std::string& name, const Fetch& fetch) {
 
 HubSettings hub_settings(const Recipe& recipe) {
   const bool scope =
-      recipe.set_at.contains("use_modelscope") ? recipe.use_modelscope : hub_of_environment() == Hub::kModelScope;
+      recipe.places.has("use_modelscope") ? recipe.use_modelscope : hub_of_environment() == Hub::kModelScope;
   HubSettings settings = read_hub_settings(scope ? Hub::kModelScope : Hub::kHuggingFace);
   if (!recipe.hub_token.empty()) {
     check_token(recipe.hub_token, "hub_token");

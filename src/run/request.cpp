@@ -11,12 +11,13 @@
 #include "config/recipe.h"
 #include "run/batch_spec.h"
 #include "run/changes/changed_model.h"
-#include "run/data_spec.h"
 #include "run/device_request.h"
 #include "run/labels.h"
 #include "run/model_folders.h"
-#include "run/quantise.h"
-#include "run/resolve.h"
+#include "run/resolve/data_spec.h"
+#include "run/resolve/expert_balance.h"
+#include "run/resolve/quantise.h"
+#include "run/resolve/resolve.h"
 #include "stages/stages.h"
 
 namespace fettle {
@@ -59,7 +60,7 @@ Request::Request(const Recipe& recipe, Command command)
   if (!missing.empty() && command == Command::kExport) throw UserError("{}", missing);
   if (!missing.empty()) warn("{}", missing);
   if (command == Command::kEval) {
-    const bool said = recipe.set_at.contains("stage");
+    const bool said = recipe.places.has("stage");
     if (stage_->head == Head::kTokens && !said && has_taught_head()) stage_ = &stage_with(Head::kLabels);
   }
 }
@@ -70,6 +71,10 @@ void Request::open(bool changes) {
   models_ = fetch_models(*recipe_, std::move(models_), wanted);
   if (changes) models_ = change_model(*recipe_, *stage_, std::move(models_), trains(command_), wanted);
   repository_ = std::make_shared<const ModelRepository>(ModelRepository::open(models_.model, wanted));
+}
+
+const KeyPlaces& Request::places() const {
+  return recipe_->places;
 }
 
 std::string Request::missing_adapters() const {
@@ -164,8 +169,6 @@ bool Request::plan_only() const {
 GenerationSpec Request::generation() const {
   const Recipe& r = *recipe_;
   return {.prompt = r.prompt,
-          .prompt_at = r.where("prompt"),
-          .prompt_given = r.set_at.contains("prompt"),
           .max_new_tokens = r.max_new_tokens,
           .do_sample = r.do_sample,
           .temperature = r.temperature,
@@ -176,23 +179,17 @@ GenerationSpec Request::generation() const {
 
 EvalSpec Request::eval() const {
   const Recipe& r = *recipe_;
-  return {.tasks = r.eval_task,
-          .tasks_at = r.where("eval_task"),
-          .base_model = r.eval_base_model,
-          .base_model_at = r.where("eval_base_model"),
-          .output_dir = r.output_dir};
+  return {.tasks = r.eval_task, .base_model = r.eval_base_model, .output_dir = r.output_dir};
 }
 
 ExportSpec Request::exported() const {
   const Recipe& r = *recipe_;
   return {.folder = r.export_dir,
           .shard_bytes = std::max<int64_t>(1, std::llround(r.export_size * 1e9)),
-          .splits_gguf = r.set_at.contains("export_size"),
+          .splits_gguf = r.places.has("export_size"),
           .dtype = r.export_dtype.empty() ? std::nullopt : std::optional(dtype_from_hf(r.export_dtype)),
           .gguf = r.export_gguf,
-          .gguf_at = r.where("export_gguf"),
-          .quantization = r.export_quantization,
-          .quantization_at = r.where("export_quantization")};
+          .quantization = r.export_quantization};
 }
 
 Run Request::resolve(const RunTarget& target, Purpose purpose, const Variant& variant) const {

@@ -22,9 +22,7 @@ enum class Command { kTrain, kPlan, kData, kEval, kGenerate, kChat, kServe, kExp
 
 // The settings for generating replies.
 struct GenerationSpec {
-  std::string prompt;     // one prompt; empty: the prompts are rows of the data or lines of stdin
-  std::string prompt_at;  // where `prompt` was set, for messages
-  bool prompt_given = false;
+  std::string prompt;  // one prompt; empty: the prompts are rows of the data or lines of stdin
   int64_t max_new_tokens = 512;
   bool do_sample = true;
   double temperature = 0.95;
@@ -36,9 +34,7 @@ struct GenerationSpec {
 // The settings of `eval`.
 struct EvalSpec {
   std::vector<std::string> tasks;  // eval_task: one task for all sets, or one per set; "auto": a set's columns decide
-  std::string tasks_at;            // where `tasks` was set, for messages
   std::string base_model;          // eval_base_model; empty: none
-  std::string base_model_at;
   std::string output_dir;
 };
 
@@ -48,9 +44,7 @@ struct ExportSpec {
   bool splits_gguf = false;       // the recipe sets export_size, so shard_bytes also limits GGUF files
   std::optional<DType> dtype;     // none: the base's dtype
   std::vector<std::string> gguf;  // export_gguf: the types of GGUF files to write; empty: writes safetensors
-  std::string gguf_at;            // where `gguf` was set, for messages
   std::string quantization;       // export_quantization; empty: none
-  std::string quantization_at;    // where `quantization` was set, for messages
 };
 
 // A checked recipe with its opened model folder. The folders of src that docs/map.md lists after `run` use the Request
@@ -62,6 +56,7 @@ class Request {
   Request(const Recipe& recipe, Command command);
 
   const Stage& stage() const { return *stage_; }
+  const KeyPlaces& places() const;  // where the recipe's keys were set, for messages
   const ModelRepository& repository() const { return *repository_; }
   std::string config_file() const;          // the path of the model's config.json, for messages
   const std::string& model_folder() const;  // for a model on a hub, its folder in the hub's cache
@@ -110,9 +105,9 @@ class Request {
   LabelRequest label_request() const;
   TaughtLabels taught_labels() const;
 
-  // Returns the quantised format of the linear layers (quantisation_of in quantise.h); nullopt when they are not
-  // quantised or are integers in groups (GPTQ, AWQ, packed). Throws UserError when the checkpoint and the recipe differ
-  // in the number of bits.
+  // Returns the quantised format of the linear layers (quantisation_of in resolve/quantise.h); nullopt when they are
+  // not quantised or are integers in groups (GPTQ, AWQ, packed). Throws UserError when the checkpoint and the recipe
+  // differ in the number of bits.
   std::optional<Quantisation> quantisation(const ModelConfig& config) const;
 
   // Returns this request with the stage that evaluates rows of other kinds (Stage::measured_as): for dpo, this is sft.

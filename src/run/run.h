@@ -1,6 +1,6 @@
 // Defines Run: all settings of one command with one model on one target. They are known before any weight is read.
 //
-// A Run is made by resolve() (resolve.h) and never changed. Later code reads only the Run, not the recipe.
+// A Run is made by resolve() (resolve/resolve.h) and never changed. Later code reads only the Run, not the recipe.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,7 @@
 #include "adapters/lora.h"
 #include "adapters/quantised.h"
 #include "adapters/side_by_side.h"
+#include "config/key_places.h"
 #include "config/key_values.h"
 #include "data/batches/batch_spec.h"
 #include "data/data_spec.h"
@@ -49,7 +50,6 @@ struct BestSpec {
   bool save = false;         // a checkpoint is saved after each evaluation better than those of all checkpoints
   int64_t patience = 0;      // the run ends after this many evaluations without a better metric; 0: it never ends early
   double threshold = 0;      // `patience` counts a metric as better only if it improves by more than this
-  std::string metric_at, load_at_end_at;  // where `metric` and `load_at_end` were set, for messages
 
   bool used() const { return load_at_end || save || patience > 0; }
   // Returns whether the run ends after this many evaluations in a row without a better metric.
@@ -77,7 +77,8 @@ struct OutputSpec {
 
 struct Run {
   const Stage* stage;
-  KeyValues keys;  // only the recipe keys that belong to the stage (Stage::keys)
+  KeyValues keys;    // only the recipe keys that belong to the stage (Stage::keys)
+  KeyPlaces places;  // where all keys of the recipe were set, for messages
   RunTarget target;
   std::string model_folder;  // model_name_or_path; for a model on a hub, its folder in the hub's cache
   std::string model_name;    // model_name_or_path as in the recipe
@@ -98,7 +99,6 @@ struct Run {
   std::vector<Param> reference;
   bool reference_adapted = false;  // the reference model has a frozen copy of `adapter`
   std::string reference_folder;    // ref_model; empty: the model at the start of the run
-  std::string reference_at;        // where ref_model was set, for messages
   DType compute = DType::kF32;     // dtype of activations and matmuls
   bool dtype_by_default = false;   // the recipe sets no key for the compute dtype
   std::optional<Float8> float8;    // dtypes of the layers' matmuls in training; none: `compute`
@@ -107,7 +107,6 @@ struct Run {
   bool tf32 = false;
   bool offload_optimizer = false, offload_param = false;  // offload_optimizer is false if offload_dir is set
   std::string offload_dir;           // folder on a disk for the optimizer state; empty: the state is not on a disk
-  std::string offload_dir_at;        // where offload_dir was set, for messages
   bool offload_dir_weights = false;  // the file of offload_dir also has the float32 weights (on_disk)
   RematPolicy remat = {};
   // true: settle_step() will choose `remat`, which is "full" before that call, and may merge micro-batches.

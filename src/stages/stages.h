@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/key_text.h"
+#include "config/key_help.h"
 #include "stages/stage.h"
 
 namespace fettle {

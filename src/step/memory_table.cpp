@@ -157,7 +157,7 @@ bool can_offload(const Run& run) {
 }
 
 bool helps_to_quantise(const Run& run, const MemoryTable& table) {
-  // quantise.h has the rules.
+  // run/resolve/quantise.h has the rules.
   const bool possible = run.lora && run.quantised.empty() && !run.model.config.groups && run.merged.empty() &&
                         !run.pissa && !run.float8 && run.reference_folder.empty();
   return possible && table.frozen == largest_entry(table);

@@ -122,7 +122,7 @@ void require_offload_dir(const Run& run, const Devices& devices, int processes_o
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw_file_error("create", folder, failed.value());
-  require_local_disk(folder, run.offload_dir_at);
+  require_local_disk(folder, run.places.of("offload_dir"));
   if (access(folder.c_str(), W_OK | X_OK) != 0) throw_file_error("create a file in", folder, errno);
   require_free_bytes(folder, disk_layout(run, devices).file_bytes * processes_of_host, "offload_dir");
 }

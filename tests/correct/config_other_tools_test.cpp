@@ -325,10 +325,10 @@ TEST_F(RecipeShape, DoEvalEvaluatesAtTheEnd) {
 // A key without a value counts as not given.
 TEST_F(RecipeShape, EmptyKeysAreNotSet) {
   const Recipe recipe = read("model_name_or_path: m\nstage: pt\npacking:\nlearning_rate:\n");
-  EXPECT_FALSE(recipe.set_at.contains("packing"));
+  EXPECT_FALSE(recipe.places.has("packing"));
   EXPECT_EQ(recipe.learning_rate, 5e-5);
   const Recipe reset = read("model_name_or_path: m\nstage: pt\npacking: false\n", {"packing=null"});
-  EXPECT_FALSE(reset.set_at.contains("packing"));
+  EXPECT_FALSE(reset.places.has("packing"));
   EXPECT_EQ(read(kTrl + "learning_rate:\n").learning_rate, 2e-5);
 }
 

@@ -140,7 +140,7 @@ TEST_F(RecipeFile, ReadsLlamaFactoryLoraSft) {
 TEST_F(RecipeFile, ReadsLlamaFactoryPretraining) {
   Recipe r = read(kPretrain);
   EXPECT_EQ(r.stage, "pt");
-  EXPECT_FALSE(r.set_at.contains("packing")) << "the stage turns it on";
+  EXPECT_FALSE(r.places.has("packing")) << "the stage turns it on";
   EXPECT_EQ(r.gradient_checkpointing, "full");
   EXPECT_DOUBLE_EQ(r.warmup_steps, 0.05);
   EXPECT_TRUE(r.bf16);

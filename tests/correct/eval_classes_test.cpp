@@ -162,7 +162,7 @@ TEST_F(EvalClasses, RequestsThatWouldGiveWrongMetricsAreRefused) {
   for (int i = 0; i < 400; ++i) words += " w" + std::to_string(i);
   recipe.eval_dataset = {file("long.csv", "text,label\n" + words + ",red\nsome,blue\n")};
   recipe.cutoff_len = 2048;
-  recipe.set_at["cutoff_len"] = "override";
+  recipe.places.set("cutoff_len", "override");
   EXPECT_THAT(said(), HasSubstr("but the model has learned embeddings for"));
 }
 

@@ -322,7 +322,7 @@ TEST(GgufExport, ExportSizeGivesSeveralFiles) {
   const TempFolder folder;
   Recipe recipe = gguf_recipe(reference_model("gpt_oss_mxfp4"), folder / "out", {"q8_0"});
   recipe.export_size = 1e-4;
-  recipe.set_at["export_size"] = "recipe.yaml:1";
+  recipe.places.set("export_size", "recipe.yaml:1");
   const ExportReport report = run(recipe);
   ASSERT_EQ(report.gguf.size(), 1u);
   EXPECT_EQ(report.gguf[0].files, 3u);

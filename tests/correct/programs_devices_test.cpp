@@ -209,8 +209,10 @@ TEST(Devices, WithOneNameMayBePartsOfAGpu) {
 }
 
 TEST(Devices, OnTheCpuTheShareHasNoEffect) {
+  DeviceRequest request{.plugin = "cpu", .memory_utilization = 0.5};
+  request.places.set("gpu_memory_utilization", "recipe.yaml:7");
   testing::internal::CaptureStderr();
-  const Devices devices({.plugin = "cpu", .memory_utilization = 0.5, .memory_utilization_at = "recipe.yaml:7"});
+  const Devices devices(request);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("recipe.yaml:7: gpu_memory_utilization has no effect: plugin cpu"));
   EXPECT_GT(devices.memory().limit, 0);

@@ -5,8 +5,8 @@
 #include "config/keys.h"
 #include "data_fixtures.h"
 #include "run/batch_spec.h"
-#include "run/data_spec.h"
 #include "run/labels.h"
+#include "run/resolve/data_spec.h"
 #include "stages/stages.h"
 
 namespace fettle {
@@ -57,7 +57,7 @@ TEST(Packing, IsOnInPretrainingUnlessTheRecipeSaysOtherwise) {
   EXPECT_TRUE(packs(pt_stage()));
   EXPECT_FALSE(packs(sft_stage()));
   EXPECT_FALSE(batch_spec(recipe, pt_stage(), ModelConfig{}, 64, MeshAxes{}, BatchUse::kEvaluation).packing);
-  recipe.set_at["packing"] = "recipe.yaml:2";
+  recipe.places.set("packing", "recipe.yaml:2");
   EXPECT_FALSE(packs(pt_stage()));
   recipe.packing = true;
   EXPECT_TRUE(packs(sft_stage()));
@@ -97,7 +97,7 @@ TEST(CutoffLen, IsAtMostAnEncodersPositionsUnlessItIsSet) {
   EXPECT_EQ(length(cls_stage(), {{"model_type", "xlm-roberta"}, {"max_position_embeddings", 514}}), 512);
   EXPECT_EQ(length(cls_stage(), {{"model_type", "modernbert"}, {"max_position_embeddings", 256}}), 256);
   EXPECT_EQ(length(cls_stage(), {{"model_type", "llama"}, {"max_position_embeddings", 512}}), 2048);
-  recipe.set_at["cutoff_len"] = "recipe.yaml:1";
+  recipe.places.set("cutoff_len", "recipe.yaml:1");
   EXPECT_EQ(length(cls_stage(), bert), 2048);
 }
 

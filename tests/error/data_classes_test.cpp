@@ -14,7 +14,7 @@ struct ClassErrors : ::testing::Test {
   TempFolder folder;
   Tokenizer tokenizer = TestTokenizer().open();
   DataSpec spec;
-  LabelRequest asked{.count_at = "recipe", .names_at = "recipe"};
+  LabelRequest asked;
   std::vector<std::string> adapters;
 
   ClassErrors() {
@@ -165,7 +165,7 @@ TEST_F(ClassErrors, NumberOfLabelsDiffersFromTheModels) {
   const json bert = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}};
   const std::vector<std::string> rows = {R"({"text": "a", "label": "x"})", R"({"text": "a", "label": "y"})"};
   asked.count = 5;
-  asked.count_at = "recipe.yaml:3";
+  asked.places.set("num_labels", "recipe.yaml:3");
   expect(rows, "recipe.yaml:3: num_labels asks for 5 labels, but config.json describes a classifier with 2", bert);
   asked.count.reset();
   asked.id2label = {"x", "y", "z"};

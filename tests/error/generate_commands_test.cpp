@@ -37,7 +37,7 @@ TEST(GenerateErrors, Prompts) {
   EXPECT_THAT(generate_error(recipe, "\n" + std::string(300, '#')),
               AllOf(HasSubstr("standard input, line 2"), HasSubstr("takes at most 128"),
                     HasSubstr("max_position_embeddings"), HasSubstr("shorten")));
-  recipe.set_at["prompt"] = "r.yaml:3";
+  recipe.places.set("prompt", "r.yaml:3");
   EXPECT_THAT(generate_error(recipe), HasSubstr("r.yaml:3: prompt is empty"));
   recipe.prompt = std::string(300, '#');
   EXPECT_THAT(generate_error(recipe), AllOf(HasSubstr("r.yaml:3"), HasSubstr("the prompt has 300 tokens")));

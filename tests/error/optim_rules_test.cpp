@@ -14,8 +14,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 std::string message(const std::string& optim, const std::map<std::string, std::string>& args, bool rate_set = false) {
-  OptimSpec spec{.rule = optim, .args = args, .args_at = "r.yaml:3"};
-  if (rate_set) spec.learning_rate_at = "r.yaml:4";
+  OptimSpec spec{.rule = optim, .args = args};
+  spec.places.set("optim_args", "r.yaml:3");
+  if (rate_set) spec.places.set("learning_rate", "r.yaml:4");
   return user_error([&] { make_optimizer(spec); });
 }
 

@@ -25,7 +25,7 @@ std::string refusal(const Recipe& recipe) {
 Recipe recipe_of(const std::string& family) {
   Recipe recipe;
   recipe.model_name_or_path = (source_folder() / "tests/reference/models" / family).string();
-  recipe.set_at["rope_scaling"] = "r.yaml:3";
+  recipe.places.set("rope_scaling", "r.yaml:3");
   return recipe;
 }
 

@@ -51,7 +51,7 @@ TEST_F(LabelKeys, AreRefusedForEncoders) {
 TEST_F(LabelKeys, MustMatchTheModelsLabels) {
   const json taught = {{"architectures", {"BertForSequenceClassification"}}, {"id2label", {{"0", "x"}, {"1", "y"}}}};
   recipe.num_labels = 5;
-  recipe.set_at["num_labels"] = "recipe.yaml:3";
+  recipe.places.set("num_labels", "recipe.yaml:3");
   expect("recipe.yaml:3: num_labels asks for 5 labels, but config.json describes a classifier with 2", taught);
   // A model that is trained from scratch has no trained head.
   recipe.train_from_scratch = true;

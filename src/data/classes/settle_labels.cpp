@@ -63,7 +63,7 @@ void check_scan(const LabelScan& scan, bool named, std::optional<Problem> proble
                         scan.numbers.size(), fmt::join(scan.numbers, ", "))
           : fmt::format("correct the row, or raise num_labels to {}", *scan.numbers.rbegin() + 1);
   throw UserError("{}: the label {} is too large: num_labels is {} ({}), so the label numbers are 0 to {}; {}",
-                  scan.largest.first, scan.largest.example, count, asked.count_at, count - 1, remedy);
+                  scan.largest.first, scan.largest.example, count, asked.places.of("num_labels"), count - 1, remedy);
 }
 
 // Throws if the labels are -1 and numbers from 0 on, so that -1 may mean "no label", as in Hugging Face's data sets.
@@ -119,7 +119,7 @@ std::vector<std::string> settle_names(const LabelScan& scan, const LabelRequest&
   if (static_cast<int64_t>(names.size()) != *asked.count)
     throw UserError(
         "{}: num_labels is {}, but the rows have {} labels; remove num_labels, or name all labels in id2label",
-        asked.count_at, *asked.count, count);
+        asked.places.of("num_labels"), *asked.count, count);
   return names;
 }
 
@@ -146,9 +146,9 @@ LabelScan scan_sets(const DataSpec& data) {
 
 LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, const DataSpec& data) {
   if (asked.count && !asked.id2label.empty() && *asked.count != static_cast<int64_t>(asked.id2label.size()))
-    throw UserError("{}: num_labels is {}, but id2label names {}; leave one of them out", asked.count_at, *asked.count,
-                    asked.id2label.size());
-  check_unique(asked.id2label, asked.names_at);
+    throw UserError("{}: num_labels is {}, but id2label names {}; leave one of them out", asked.places.of("num_labels"),
+                    *asked.count, asked.id2label.size());
+  check_unique(asked.id2label, asked.places.of("id2label"));
   std::optional<Problem> problem = asked.problem;
   std::vector<std::string> names = asked.id2label;
   // The model's label names are used unless the recipe gives names or another number of labels.
@@ -180,9 +180,9 @@ LabelSet settle_labels(const LabelRequest& asked, const TaughtLabels& taught, co
   if (!problem) problem = count == 1 ? Problem::kRegression : Problem::kSingleLabel;
   if (problem == Problem::kSingleLabel && count < 2 && (asked.count || !asked.id2label.empty() || continues))
     throw UserError("{}: single_label_classification needs at least two labels; name them in id2label",
-                    asked.count              ? asked.count_at
+                    asked.count              ? asked.places.of("num_labels")
                     : asked.id2label.empty() ? taught.file
-                                             : asked.names_at);
+                                             : asked.places.of("id2label"));
   if (problem == Problem::kSingleLabel && count < 2)
     throw UserError("{}: all rows have the same label, '{}', so there is nothing to learn; add rows with other labels",
                     fmt::join(set_titles(data.sets), ", "), names[0]);

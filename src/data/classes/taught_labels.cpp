@@ -87,15 +87,15 @@ void check_taught(const LabelRequest& asked, const TaughtLabels& taught) {
   if (taught.count() == 0) return;
   const std::vector<std::string>& names = asked.id2label;
   const int64_t count = names.empty() ? asked.count.value_or(taught.count()) : static_cast<int64_t>(names.size());
+  const char* key = names.empty() ? "num_labels" : "id2label";
   if (count != taught.count())
     throw UserError(
         "{}: {} asks for {} labels, but {} describes a classifier with {}. Its head does not fit. Remove the "
         "key, or start from the model that the classifier was trained from",
-        names.empty() ? asked.count_at : asked.names_at, names.empty() ? "num_labels" : "id2label", count, taught.file,
-        taught.count());
+        asked.places.of(key), key, count, taught.file, taught.count());
   if (!names.empty() && names != taught.id2label && std::ranges::is_permutation(names, taught.id2label))
-    throw UserError("{}: id2label is [{}], but in {} the order of these names is [{}]; remove id2label", asked.names_at,
-                    fmt::join(names, ", "), taught.file, fmt::join(taught.id2label, ", "));
+    throw UserError("{}: id2label is [{}], but in {} the order of these names is [{}]; remove id2label",
+                    asked.places.of("id2label"), fmt::join(names, ", "), taught.file, fmt::join(taught.id2label, ", "));
 }
 
 }  // namespace fettle

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/key_places.h"
 #include "data/classes/label_set.h"
 
 namespace fettle {
@@ -41,7 +42,7 @@ struct LabelRequest {
   std::optional<Problem> problem;
   std::optional<int64_t> count;       // the value of num_labels
   std::vector<std::string> id2label;  // empty: the recipe does not give names
-  std::string count_at, names_at;     // where the recipe sets num_labels and id2label, for messages
+  KeyPlaces places = {};              // where the recipe sets these keys, for messages
 };
 
 // Throws UserError

@@ -28,7 +28,7 @@ struct LayerValues {
 // `body` which kind of layer it computes. Each layer is rematerialised by itself. With f.cache, `body` gets the layer's
 // part of the cache. `values` may be null.
 //
-// On a mesh with pp, the layers are a pipeline (pipeline.h). resolve() (run/resolve.h) refuses models that a pipeline
+// On a mesh with pp, the layers are a pipeline (pipeline.h). resolve() (run/resolve) refuses models that a pipeline
 // cannot run.
 Tensor run_layers(Forward& f, const std::string& layer_prefix, const Tensor& x_BTD, const LayerBodyFor& body,
                   LayerValues* values = nullptr);

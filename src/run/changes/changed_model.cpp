@@ -41,7 +41,7 @@ void read_descriptions(NewTokens& tokens, const std::string& file, const std::st
 
 std::string first_key(const Recipe& recipe) {
   for (const char* key : {"add_tokens", "add_special_tokens", "new_special_tokens_config", "resize_vocab", "eos_token"})
-    if (recipe.set_at.contains(key)) return recipe.where(key);
+    if (recipe.places.has(key)) return recipe.where(key);
   return recipe.where("add_tokens");
 }
 
@@ -79,7 +79,7 @@ void train_tables(const Recipe& recipe, const Stage& stage, ModelFolders& models
   const bool freezes = recipe.finetuning_type == "freeze" && recipe.freeze_extra_modules.empty();
   if (freezes) warn("{}: the rows of new tokens are not trained; add the embedding to freeze_extra_modules", at);
   const bool fresh = models.adapters.empty() || recipe.create_new_adapter;
-  if (recipe.finetuning_type != "lora" || recipe.set_at.contains("additional_target") || !fresh) return;
+  if (recipe.finetuning_type != "lora" || recipe.places.has("additional_target") || !fresh) return;
   const std::filesystem::path file = std::filesystem::path(models.model) / "config.json";
   const nlohmann::json config = read_json_file(file);
   const Family* family = find_family(config);
@@ -98,7 +98,7 @@ ModelFolders change_model(const Recipe& recipe, const Stage& stage, ModelFolders
                           ModelRepository::Weights weights) {
   ModelChanges changes;
   changes.rope = {.type = recipe.rope_scaling, .length = {}, .at = recipe.where("rope_scaling")};
-  if (trains || recipe.set_at.contains("cutoff_len")) changes.rope.length = recipe.cutoff_len;
+  if (trains || recipe.places.has("cutoff_len")) changes.rope.length = recipe.cutoff_len;
   changes.tokens = new_tokens(recipe);
   if (!changes.any()) return models;
   const bool adds = trains && adds_rows(changes.tokens, models.model);

@@ -77,7 +77,7 @@ class BaseWeights {
         check_weights(*other, run_.model);
       } catch (const UserError& error) {
         throw UserError("{}: ref_model must have the same architecture and sizes as the trained model: {}",
-                        run_.reference_at, error.what());
+                        run_.places.of("ref_model"), error.what());
       }
     std::optional<AdapterFolder> adapter;
     if (run_.reference_adapted) adapter = open_adapter(run_.adapter);

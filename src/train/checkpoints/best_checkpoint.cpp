@@ -36,15 +36,15 @@ void check_best(const Run& run, const RunLength& length) {
   if (!run.best.used()) return;
   const std::string name = run.best.metric.substr(5);
   if (const std::vector<std::string> names = figure_names(run); std::ranges::find(names, name) == names.end())
-    throw UserError("{}: metric_for_best_model: evaluations have no metric '{}'; use one of {}", run.best.metric_at,
-                    name, fmt::join(names, ", "));
+    throw UserError("{}: metric_for_best_model: evaluations have no metric '{}'; use one of {}",
+                    run.places.of("metric_for_best_model"), name, fmt::join(names, ", "));
   if (run.best.load_at_end && !run.best.save && length.save_every % length.eval_every != 0 &&
       length.eval_every % length.save_every != 0)
     throw UserError(
         "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps, but there is an evaluation "
         "every {} steps and a checkpoint every {} steps; make one a multiple of the other, or set "
         "save_strategy: best",
-        run.best.load_at_end_at, length.eval_every, length.save_every);
+        run.places.of("load_best_model_at_end"), length.eval_every, length.save_every);
 }
 
 std::string early_end_text(const Run& run, const TrainerState& record) {
@@ -76,7 +76,7 @@ void find_best(const Run& run, const fs::path& resumed, RunRecord& record) {
     throw UserError(
         "{}: load_best_model_at_end: the best checkpoint so far is missing: it is neither {} nor {}; put it back, or "
         "set load_best_model_at_end: false",
-        run.best.load_at_end_at, (resumed.parent_path() / best.filename()).string(), best.string());
+        run.places.of("load_best_model_at_end"), (resumed.parent_path() / best.filename()).string(), best.string());
 }
 
 bool load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,

@@ -1,4 +1,4 @@
-#include "run/data_spec.h"
+#include "run/resolve/data_spec.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -69,7 +69,7 @@ DataSpec data_spec(const Recipe& recipe, const Stage& stage, const std::optional
 }
 
 int64_t cutoff_len_of(const Recipe& recipe, const Stage& stage, const nlohmann::json& config, const std::string& file) {
-  if (stage.head != Head::kLabels || recipe.set_at.contains("cutoff_len")) return recipe.cutoff_len;
+  if (stage.head != Head::kLabels || recipe.places.has("cutoff_len")) return recipe.cutoff_len;
   const Family* family = find_family(config);
   if (family == nullptr || !family->encoder) return recipe.cutoff_len;
   return std::min(recipe.cutoff_len, family->read(ConfigReader(config, file)).max_position_embeddings);

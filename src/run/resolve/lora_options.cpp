@@ -1,4 +1,4 @@
-#include "run/lora_options.h"
+#include "run/resolve/lora_options.h"
 
 #include <algorithm>
 #include <charconv>
@@ -62,7 +62,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
   if (!adapter.empty()) {
     LoraOptions options = adapter_options(open_adapter(adapter), model);
     options.dropout = recipe.lora_dropout;
-    if (recipe.set_at.contains("lora_rank") && recipe.lora_rank != options.rank)
+    if (recipe.places.has("lora_rank") && recipe.lora_rank != options.rank)
       warn("{}: lora_rank has no effect: the adapter {} has rank {}", recipe.where("lora_rank"), adapter, options.rank);
     if (recipe.use_dora && !options.dora)
       warn("{}: use_dora has no effect: the adapter {} was trained without DoRA", recipe.where("use_dora"), adapter);

@@ -1,4 +1,4 @@
-#include "run/quantise.h"
+#include "run/resolve/quantise.h"
 
 #include <fmt/ranges.h>
 
