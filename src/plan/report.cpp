@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/size_text.h"
+#include "step/require_fit.h"
 
 namespace fettle {
 namespace {

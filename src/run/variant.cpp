@@ -16,8 +16,10 @@ Recipe with_variant(Recipe recipe, const Variant& variant) {
   take(recipe.gradient_checkpointing, variant.gradient_checkpointing);
   take(recipe.finetuning_type, variant.finetuning_type);
   take(recipe.optim, variant.optim);
+  take(recipe.bf16, variant.bf16);
   take(recipe.offload_optimizer, variant.offload_optimizer);
   take(recipe.offload_param, variant.offload_param);
+  take(recipe.offload_dir_weights, variant.offload_dir_weights);
   take(recipe.train_from_scratch, variant.train_from_scratch);
   take(recipe.mesh, variant.mesh);
   for (const auto& [logical, axes] : variant.sharding) recipe.sharding[logical] = axes;

@@ -20,7 +20,7 @@ struct Variant {
       cutoff_len;
   std::optional<int64_t> quantization_bit;
   std::optional<std::string> gradient_checkpointing, finetuning_type, optim;
-  std::optional<bool> offload_optimizer, offload_param, train_from_scratch;
+  std::optional<bool> bf16, offload_optimizer, offload_param, offload_dir_weights, train_from_scratch;
   std::optional<std::map<std::string, int64_t>> mesh;
   std::map<std::string, std::string> sharding = {};  // replaces these entries of the recipe's sharding
   bool any_device_count = false;                     // ignores the recipe's device_count

@@ -173,4 +173,11 @@ std::string mesh_title(const MeshAxes& mesh) {
   return parts.empty() ? "one device" : fmt::format("mesh {}", fmt::join(parts, " x "));
 }
 
+std::string mesh_key(const std::map<std::string, int64_t>& mesh) {
+  std::vector<std::string> parts;
+  for (const auto& [axis, size] : mesh)
+    if (size > 1) parts.push_back(fmt::format("{}: {}", axis, size));
+  return fmt::format("mesh: {{{}}}", parts.empty() ? "fsdp: 1" : fmt::format("{}", fmt::join(parts, ", ")));
+}
+
 }  // namespace fettle

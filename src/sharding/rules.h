@@ -63,5 +63,7 @@ MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices);
 
 // Returns "mesh fsdp 2 x tp 4", or "one device".
 std::string mesh_title(const MeshAxes& mesh);
+// Returns the mesh as a recipe writes it: "mesh: {fsdp: 4, tp: 2}".
+std::string mesh_key(const std::map<std::string, int64_t>& mesh);
 
 }  // namespace fettle

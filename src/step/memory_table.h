@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "base/size_text.h"
 #include "data/batches/layout.h"
@@ -54,35 +55,19 @@ MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemorySt
 // memory.
 MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device);
 
+// A part of the peak: "optimizer state".
+struct MemoryLine {
+  std::string what;
+  int64_t bytes = 0;
+};
+// Returns the parts of the peak, without parts that the run does not have.
+std::vector<MemoryLine> memory_lines(const MemoryTable& table);
+// Explains the limit on a GPU's memory: "(of 85.00 GB, gpu_memory_utilization: 0.95)".
+std::string describe(const MemoryShare& share);
+
 // Formats a small table for people, with sizes in GB (10^9 bytes), MB or KB; no newline at the end.
 std::string format_memory_table(const MemoryTable& table);
 // Returns sizes in bytes: peak_bytes, limit_bytes, frozen_bytes, adapter_bytes, trained_bytes, ... (docs/plan.md).
 nlohmann::json to_json(const MemoryTable& table);
-
-// Returns whether arrays can move to the host's memory. A pipeline needs them on the devices. On the CPU, host memory
-// is the device's memory.
-bool can_offload(const Run& run);
-// Returns whether quantization_bit: 4 is possible, and the frozen weights of LoRA are the largest entry of the table.
-bool helps_to_quantise(const Run& run, const MemoryTable& table);
-// Returns whether optim: adamw_8bit can replace AdamW in full tuning, and the optimizer state is the largest entry.
-bool helps_to_use_8_bit_state(const Run& run, const MemoryTable& table);
-
-// Throws DoesNotFit when the step does not fit into the device's memory. The message has the shortfall, the largest
-// entry of the table, and changes of the recipe that reduce the step's memory.
-void require_fit(const Run& run, const MemoryTable& table);
-
-// Returns the largest use of one device's memory by an evaluation during training. `evaluation` has the compiler's
-// numbers for the evaluation's program. The optimizer state of the training step (`table`) stays on the device.
-int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemoryStats& evaluation);
-// Returns "an evaluation needs 1.23 GB on each device (per_device_eval_batch_size: 8)".
-std::string format_evaluation_peak(const Run& run, int64_t peak);
-// Throws DoesNotFit when an evaluation with this peak does not fit into the device's memory. `table` is that of the
-// training step.
-void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak);
-
-// Throws DoesNotFit when `processes` processes, each with `devices` devices with this table, need more than `free`
-// bytes of host memory. The need of each process includes disk_staging. `free` is the host's free memory. If `free` is
-// 0, the free memory is not known, and the check passes.
-void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free, int64_t processes = 1);
 
 }  // namespace fettle

@@ -122,25 +122,6 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
   }
 }
 
-// On the CPU, arrays in host memory take the same memory. A pipeline's arrays stay on its devices.
-TEST(MemoryTable, OnlyAGpuCanOffload) {
-  const nlohmann::json config = nlohmann::json::parse(std::ifstream(kLlama));
-  const auto offloads = [&](const Recipe& recipe, const std::string& platform) {
-    const auto run = make_run(recipe, config, kLlama, RunTarget{.count = 2, .platform = platform});
-    EXPECT_EQ(run.target.on_host(), platform == "cpu");
-    const MemoryTable table = {.optimizer = 1, .host_optimizer = 2};
-    EXPECT_EQ(evaluation_peak(run, table, {.peak = 4}), platform == "cpu" ? 7 : 5);
-    return can_offload(run);
-  };
-  Recipe pipeline = small_recipe();
-  pipeline.mesh = {{"pp", 2}};
-  for (const char* gpu : {"cuda", "rocm", "another"}) {
-    EXPECT_TRUE(offloads(small_recipe(), gpu)) << gpu;
-    EXPECT_FALSE(offloads(pipeline, gpu)) << gpu;
-  }
-  EXPECT_FALSE(offloads(small_recipe(), "cpu"));
-}
-
 TEST(MemoryTable, Printed) {
   const auto run = job_for(small_recipe());
   const std::string text =

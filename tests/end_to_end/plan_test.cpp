@@ -118,7 +118,7 @@ TEST(Plan, SplitsTheHiddenStateOverTpIfTheStepDoesNotFit) {
   EXPECT_EQ(nlohmann::json::parse(run.out)["remedies"][0]["change"], "sharding: {act_embed: tp}") << run.out;
 }
 
-// Fewer bits for the largest part come before offload.
+// Fewer bits for the largest part come before offload. If bf16 is enough, it comes before both.
 TEST(Plan, NamesFewerBitsForTheLargestPart) {
   TempFolder folder;
   for (const auto& [bytes, method, change] : {std::tuple{500'000, "finetuning_type=lora", "quantization_bit: 4"},
@@ -128,7 +128,8 @@ TEST(Plan, NamesFewerBitsForTheLargestPart) {
                             "per_device_train_batch_size=1", "gradient_checkpointing=full"}));
     EXPECT_EQ(run.code, 3) << run.err;
     const nlohmann::json remedies = nlohmann::json::parse(run.out)["remedies"];
-    EXPECT_EQ(remedies[0]["change"], change);
+    const size_t first = remedies[0]["change"] == "bf16: true" ? 1 : 0;
+    EXPECT_EQ(remedies[first]["change"], change) << run.out;
   }
 }
 

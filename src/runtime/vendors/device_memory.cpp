@@ -123,14 +123,20 @@ std::vector<DriverMemory> driver_memory(const std::string& library, std::vector<
   return is_cuda(driver) ? cuda_memory(driver, std::move(devices)) : hip_memory(driver, std::move(devices));
 }
 
+MemoryShare MemoryShare::with_utilization(double share) const {
+  MemoryShare out = *this;
+  out.utilization = share;
+  out.limit = std::max<int64_t>(0, std::min(out.requested(), out.available()));
+  return out;
+}
+
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices) {
-  MemoryShare share{.total = total, .utilization = utilization};
+  MemoryShare share{.total = total};
   const int64_t communication = devices > 1 ? vendor.communication_bytes : 0;
   share.allowance = vendor.library_bytes + communication;
   // `used` includes the context that this program already has on the device. library_bytes covers it.
   share.others = std::max<int64_t>(0, used - vendor.library_bytes);
-  share.limit = std::max<int64_t>(0, std::min(share.requested(), share.available()));
-  return share;
+  return share.with_utilization(utilization);
 }
 
 }  // namespace fettle

@@ -38,12 +38,14 @@ struct MemoryShare {
   bool known() const { return total > 0 || limit > 0; }
   int64_t requested() const { return static_cast<int64_t>(utilization * static_cast<double>(total)); }
   int64_t available() const { return total - allowance - others; }
+  // Returns the same memory with another requested share. Its limit is the smaller one of requested() and available(),
+  // but at least 0.
+  MemoryShare with_utilization(double share) const;
   double fraction() const { return static_cast<double>(limit) / static_cast<double>(total); }
 };
 
 // Returns the share of a device with `total` bytes. Other programs and this program's context use `used` bytes of this
-// memory. The limit is the smaller one of requested() and available(), but at least 0. `devices` is the number of
-// devices that the program runs on.
+// memory. `devices` is the number of devices that the program runs on.
 MemoryShare share_memory(const Vendor& vendor, int64_t total, int64_t used, double utilization, int64_t devices);
 
 }  // namespace fettle
