@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/size_text.h"
 #include "runtime/vendors/vendor.h"
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 #include "step/step.h"
 
 namespace fettle {

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "sharding/rules.h"
-#include "step/memory_changes.h"
+#include "step/memory/memory_changes.h"
 
 namespace fettle {
 namespace {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/size_text.h"
-#include "step/require_fit.h"
+#include "step/memory/require_fit.h"
 
 namespace fettle {
 namespace {

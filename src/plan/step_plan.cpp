@@ -9,7 +9,7 @@
 #include "models/blocks/experts/moe.h"
 #include "plan/compiled/hlo.h"
 #include "step/disk/update_program.h"
-#include "step/require_fit.h"
+#include "step/memory/require_fit.h"
 #include "step/step.h"
 
 namespace fettle {

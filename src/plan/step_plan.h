@@ -10,7 +10,7 @@
 #include "plan/compiled/timeline.h"
 #include "plan/compiled/traffic.h"
 #include "plan/machine.h"
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 
 namespace fettle {
 

@@ -5,7 +5,7 @@
 
 #include "programs/devices.h"
 #include "run/run.h"
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 
 namespace fettle {
 

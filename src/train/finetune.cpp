@@ -11,7 +11,7 @@
 #include "report/peak_flops.h"
 #include "report/recorder.h"
 #include "report/view/run_file.h"
-#include "step/require_fit.h"
+#include "step/memory/require_fit.h"
 #include "step/step_programs.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/loop.h"

@@ -12,7 +12,7 @@
 #include "report/best_evaluation.h"
 #include "report/view/run_file.h"
 #include "run/preflight.h"
-#include "step/require_fit.h"
+#include "step/memory/require_fit.h"
 #include "train/checkpoints/best_checkpoint.h"
 #include "train/checkpoints/checkpoint_meta.h"
 #include "train/disk_space.h"

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "paths.h"
 #include "resolve_run.h"
-#include "step/memory_changes.h"
-#include "step/require_fit.h"
+#include "step/memory/memory_changes.h"
+#include "step/memory/require_fit.h"
 
 namespace fettle {
 namespace {

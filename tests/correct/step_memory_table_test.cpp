@@ -10,7 +10,7 @@
 #include "resolve_run.h"
 #include "run/device_request.h"
 #include "runtime/vendors/vendor.h"
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 #include "step/step.h"
 
 namespace fettle {

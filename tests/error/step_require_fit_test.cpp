@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "paths.h"
 #include "resolve_run.h"
-#include "step/require_fit.h"
+#include "step/memory/require_fit.h"
 #include "temp_folder.h"
 
 namespace fettle {

@@ -15,7 +15,7 @@
 #include "programs/devices.h"
 #include "run/run.h"
 #include "run/run_length.h"
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {

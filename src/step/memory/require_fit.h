@@ -2,7 +2,7 @@
 // weights.
 #pragma once
 
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "programs/layouts.h"
 #include "step/disk/disk_layout.h"
-#include "step/shard_bytes.h"
+#include "step/memory/shard_bytes.h"
 #include "step/state/batch_arrays.h"
 
 namespace fettle {

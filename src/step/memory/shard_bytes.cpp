@@ -1,4 +1,4 @@
-#include "step/shard_bytes.h"
+#include "step/memory/shard_bytes.h"
 
 #include "programs/layouts.h"
 

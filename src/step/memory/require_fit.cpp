@@ -1,11 +1,11 @@
-#include "step/require_fit.h"
+#include "step/memory/require_fit.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "step/memory_changes.h"
+#include "step/memory/memory_changes.h"
 
 namespace fettle {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "run/variant.h"
-#include "step/memory_table.h"
+#include "step/memory/memory_table.h"
 
 namespace fettle {
 

@@ -1,4 +1,4 @@
-#include "step/memory_changes.h"
+#include "step/memory/memory_changes.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/size_text.h"
 #include "sharding/rules.h"
-#include "step/shard_bytes.h"
+#include "step/memory/shard_bytes.h"
 
 namespace fettle {
 namespace {
@@ -26,8 +26,8 @@ int64_t largest_part(const MemoryTable& table) {
   return largest;
 }
 
-// Returns whether quantization_bit: 4 is possible (quantise.h has the rules), and the frozen weights of LoRA are the
-// largest part.
+// Returns whether quantization_bit: 4 is possible (run/resolve/quantise.h has the rules), and the frozen weights of
+// LoRA are the largest part.
 bool helps_to_quantise(const Run& run, const MemoryTable& table) {
   const bool possible = run.lora && run.quantised.empty() && !run.model.config.groups && run.merged.empty() &&
                         !run.pissa && !run.float8 && run.reference_folder.empty();
