@@ -131,6 +131,7 @@ class Reader {
       if (key == "save_strategy" && recipe_.set_at.contains("save_steps") && recipe_.save_steps != 0) continue;
       if ((key == "eval_strategy" || key == "eval_steps") && !suits("eval_strategy")) continue;
       take(key, {value, place});
+      recipe_.of_tool.insert(key);
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
     }
     const std::string defaults = fmt::format("{}", fmt::join(taken, ", "));

@@ -215,6 +215,7 @@ struct Recipe {
   std::filesystem::path file;                 // the file read; paths in it are relative to the current folder
   std::map<std::string, std::string> set_at;  // where each key was set: "recipe.yaml:12" or "override 'key=value'"
   std::set<std::string> overridden;           // the keys in `set_at` that an override sets
+  std::set<std::string> of_tool;              // the keys in `set_at` that the defaults of another tool set
 
   // Returns interleave_probs as numbers; empty if the key is empty. Throws UserError if the key is set but does not
   // have one number above 0 for each item of `dataset`.

@@ -87,6 +87,7 @@ BestSpec best_spec(const Recipe& r) {
       .metric = metric.starts_with("eval_") ? metric : "eval_" + metric,
       .greater_is_better = r.greater_is_better == "auto" ? !is_better_when_less(metric) : r.greater_is_better == "true",
       .load_at_end = r.load_best_model_at_end,
+      .is_asked = !r.of_tool.contains("load_best_model_at_end"),
       .save = r.save_strategy == "best",
       .patience = r.early_stopping_patience,
       .threshold = r.early_stopping_threshold,

@@ -46,6 +46,7 @@ struct BestSpec {
   std::string metric = "eval_loss";  // a metric of Evaluation::metrics()
   bool greater_is_better = false;
   bool load_at_end = false;  // the result is the best evaluation's checkpoint
+  bool is_asked = true;      // false: another tool's defaults set load_at_end
   bool save = false;         // a checkpoint is saved after each evaluation better than those of all checkpoints
   int64_t patience = 0;      // the run ends after this many evaluations without a better metric; 0: it never ends early
   double threshold = 0;      // `patience` counts a metric as better only if it improves by more than this

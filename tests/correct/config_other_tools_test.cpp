@@ -381,7 +381,8 @@ TEST_F(RecipeShape, AxolotlsPatienceKeepsTheBestModel) {
   EXPECT_FALSE(read(stops + steps + "rl: dpo\n").load_best_model_at_end);
   EXPECT_TRUE(read(stops + steps + "save_strategy:\n").load_best_model_at_end);
   EXPECT_TRUE(read(stops + "save_steps: 0.3\neval_steps: 0.1\n").load_best_model_at_end);
-  for (const char* others : {"save_steps: 15\neval_steps: 10\n", "save_steps: 10\neval_steps: 20\n"}) {
+  for (const char* others : {"save_steps: 15\neval_steps: 10\n", "save_steps: 10\neval_steps: 20\n",
+                             "save_steps: 100\neval_steps: 0.1\n", "save_steps: 1\neval_steps: 0.5\n"}) {
     EXPECT_FALSE(read(stops + others).load_best_model_at_end);
     EXPECT_NE(said_.find("but Fettle's is the last one, because save_steps is no multiple of eval_steps"),
               std::string::npos)
