@@ -11,17 +11,13 @@ std::string KeyPlaces::of(std::string_view key) const {
   return file_.empty() ? "recipe" : file_.string();
 }
 
-bool KeyPlaces::has(std::string_view key) const {
-  return places_.contains(key);
-}
-
-bool KeyPlaces::overridden(std::string_view key) const {
+bool KeyPlaces::set_by(std::string_view key, SetBy by) const {
   const auto found = places_.find(key);
-  return found != places_.end() && found->second.overrides;
+  return found != places_.end() && found->second.by == by;
 }
 
-void KeyPlaces::set(const std::string& key, const std::string& place, bool overrides) {
-  places_.insert_or_assign(key, Place{place, overrides});
+void KeyPlaces::set(const std::string& key, const std::string& place, SetBy by) {
+  places_.insert_or_assign(key, Place{place, by});
 }
 
 void KeyPlaces::erase(const std::string& key) {

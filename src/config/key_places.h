@@ -1,6 +1,7 @@
 // Defines KeyPlaces: where the keys of a recipe were set, for messages.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -8,6 +9,9 @@
 #include <string_view>
 
 namespace fettle {
+
+// Who set a key: the recipe's file, an override, or the defaults of the tool whose recipe it is.
+enum class SetBy : uint8_t { kRecipe, kOverride, kTool };
 
 // Keys have Fettle's names, not those of other tools.
 class KeyPlaces {
@@ -19,17 +23,20 @@ class KeyPlaces {
   // Returns where the key was set: "recipe.yaml:12" or "override 'key=value'". If it was not set, returns file(), or
   // "recipe" if there is no file.
   std::string of(std::string_view key) const;
-  bool has(std::string_view key) const;         // the key was set
-  bool overridden(std::string_view key) const;  // an override set the key
+  bool has(std::string_view key) const { return places_.contains(key); }
+  bool overridden(std::string_view key) const { return set_by(key, SetBy::kOverride); }
+  bool of_tool(std::string_view key) const { return set_by(key, SetBy::kTool); }
 
-  void set(const std::string& key, const std::string& place, bool overrides = false);
+  void set(const std::string& key, const std::string& place, SetBy by = SetBy::kRecipe);
   void erase(const std::string& key);
 
  private:
   struct Place {
     std::string text;
-    bool overrides = false;
+    SetBy by;
   };
+  bool set_by(std::string_view key, SetBy by) const;
+
   std::filesystem::path file_;
   std::map<std::string, Place, std::less<>> places_;
 };

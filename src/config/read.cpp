@@ -132,6 +132,7 @@ class Reader {
       if (key == "save_strategy" && recipe_.places.has("save_steps") && recipe_.save_steps != 0) continue;
       if ((key == "eval_strategy" || key == "eval_steps") && !suits("eval_strategy")) continue;
       take(key, {value, place});
+      recipe_.places.set(key, place, SetBy::kTool);
       taken.push_back(fmt::format("{}: {}", key, value.Scalar()));
     }
     const std::string defaults = fmt::format("{}", fmt::join(taken, ", "));
@@ -178,17 +179,19 @@ class Reader {
       recipe_.places.erase(std::string(key.name));
       return;
     }
-    Recipe before = recipe_;
+    const std::string before = value_text(recipe_, key);
     set_value(recipe_, key, given);
-    remember(key, name, given, value_text(before, key) != value_text(recipe_, key));
+    remember(key, name, given, before != value_text(recipe_, key));
   }
+
+  SetBy by_whom() const { return overriding_ ? SetBy::kOverride : SetBy::kRecipe; }
 
   bool take_entry(const std::string& name, const GivenValue& given) {
     auto dot = name.find('.');
     const Key* key = dot == std::string::npos ? nullptr : find_key(name.substr(0, dot));
     if (!key || !is_map(*key)) return false;
     set_entry(recipe_, *key, name.substr(dot + 1), given);
-    recipe_.places.set(std::string(key->name), given.where, overriding_);
+    recipe_.places.set(std::string(key->name), given.where, by_whom());
     return true;
   }
 
@@ -288,7 +291,7 @@ class Reader {
       throw UserError("{}: {} is given twice with different values: as '{}' here, and as '{}' at {}; keep one of them",
                       given.where, key.name, written, earlier->second.first, earlier->second.second);
     }
-    recipe_.places.set(canonical, given.where, overriding_);
+    recipe_.places.set(canonical, given.where, by_whom());
   }
 
   // Returns the items of `dataset` or `eval_dataset`. An item that is a map is an entry of dataset_info.json and

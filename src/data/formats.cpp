@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
 #include <utility>
 
@@ -165,14 +164,34 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Returns whether the row is a question with an answer, and no column that the question may need: choices, or a text
-// that the question is about.
+// Returns whether a column of this name is about the row, so that neither a prompt nor a reply needs it.
+bool is_about_the_row(std::string_view column) {
+  static constexpr std::string_view kNames[] = {"id",         "idx",           "index",       "key",
+                                                "uid",        "uuid",          "qid",         "question_id",
+                                                "row_id",     "sample_id",     "example_id",  "url",
+                                                "source",     "dataset",       "origin",      "license",
+                                                "author",     "date",          "timestamp",   "created_at",
+                                                "updated_at", "split",         "lang",        "language",
+                                                "category",   "categories",    "topic",       "subject",
+                                                "domain",     "tag",           "tags",        "keywords",
+                                                "type",       "question_type", "answer_type", "difficulty",
+                                                "level",      "grade",         "score",       "rating",
+                                                "quality",    "meta",          "metadata",    "__index_level_0__"};
+  const std::string name = lower_case(std::string(column));
+  return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
+}
+
+// Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
+// image, or a text that the question is about. So the row may only have columns that are read, columns that explain the
+// answer, and columns about the row.
 bool is_answered_question(const ordered_json& row) {
-  static constexpr std::array<std::string_view, 12> kNeeded = {"choices", "options", "A",        "context",
-                                                               "input",   "passage", "document", "paragraph",
-                                                               "article", "story",   "schema",   "table"};
-  const auto has = [&](std::string_view column) { return row.contains(column); };
-  return has_column(row, "question") && has("answer") && std::ranges::none_of(kNeeded, has);
+  static constexpr std::string_view kBeside[] = {
+      "question", "answer",      "system",    "history",   "tools",
+      "solution", "explanation", "rationale", "reasoning", "chat_template_kwargs"};
+  if (!has_column(row, "question") || !row.contains("answer")) return false;
+  for (const auto& item : row.items())
+    if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key())) return false;
+  return true;
 }
 
 Sample turns_of(const ordered_json& row, const DataSource& source) {
@@ -194,24 +213,34 @@ Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* 
 }
 
 // Throws for a row of no known format. The message has an entry that describes two of the columns: those whose names
-// tell, or else the last two.
+// tell, or else those that are left if all others are about the row.
 [[noreturn]] void refuse_columns(const ordered_json& row) {
-  std::vector<std::string> names;
-  for (const auto& item : row.items()) names.push_back(item.key());
-  const size_t last = names.size() - 1;  // too large if there is no column
-  const auto named = [&](std::initializer_list<std::string_view> likely, size_t otherwise) -> std::string {
+  std::vector<std::string> names, left;
+  for (const auto& item : row.items()) {
+    names.push_back(item.key());
+    if (!is_about_the_row(item.key())) left.push_back(item.key());
+  }
+  const auto take_named = [&](std::initializer_list<std::string_view> likely) -> std::string {
     for (const std::string_view one : likely)
-      for (const std::string& name : names)
-        if (lower_case(name).find(one) != std::string::npos) return name;
-    return otherwise < names.size() ? names[otherwise] : "...";
+      for (const std::string& name : left)
+        if (lower_case(name).find(one) != std::string::npos) {
+          std::string found = name;
+          std::erase(left, found);
+          return found;
+        }
+    return "";
   };
+  std::string reply = take_named({"answer", "response", "reply", "output", "completion"});
+  std::string prompt = take_named({"question", "prompt", "query", "instruction", "input"});
+  const bool certain = left.size() == static_cast<size_t>(reply.empty()) + static_cast<size_t>(prompt.empty());
+  if (reply.empty()) reply = certain ? left.back() : "...";
+  if (prompt.empty()) prompt = certain ? left.front() : "...";
   bad_row(
       "no known format has the columns [{}]; known are messages, conversations, instruction + output, query + "
       "response, question + answer, prompt + completion, text, content, input_ids. Name your columns in an entry of "
       "dataset_info.json or of `dataset`, for example {{\"file_name\": \"...\", \"columns\": {{\"prompt\": \"{}\", "
       "\"response\": \"{}\"}}}}",
-      fmt::join(names, ", "), named({"question", "prompt", "query", "instruction", "input"}, last - 1),
-      named({"answer", "response", "reply", "output", "completion"}, last));
+      fmt::join(names, ", "), prompt, reply);
 }
 
 Sample read_any(const ordered_json& value, const DataSource& source) {

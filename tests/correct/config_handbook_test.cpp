@@ -72,6 +72,17 @@ TEST_F(RecipeShape, SimposRecipesNameTheLoss) {
   EXPECT_EQ(read(start).simpo_gamma, 1);
 }
 
+// No other tool has these keys, so keys of LLaMA-Factory beside them change nothing.
+TEST_F(RecipeShape, TheHandbooksRecipesMayHaveATemplate) {
+  const std::string simpo = kStart + "dataset: r.jsonl\ngamma_beta_ratio: 0.5\n";
+  for (const std::string& start : {kMixture, kStart + "dataset_mixer: {maker/a: 1.0}\n", simpo}) {
+    const Recipe recipe = read(start + "template: llama3\n");
+    EXPECT_EQ(recipe.template_name, "llama3");
+    EXPECT_EQ(recipe.finetuning_type, "full");
+    EXPECT_EQ(read(start + "finetuning_type: lora\n").finetuning_type, "lora");
+  }
+}
+
 TEST_F(RecipeShape, ATokenizerOfItsOwnBelongsIntoTheModelFolder) {
   EXPECT_NE(
       refusal(kMixture + "tokenizer_name_or_path: maker/words\n").find("put the tokenizer's files into the model"),

@@ -102,8 +102,8 @@ TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
   EXPECT_TRUE(read(named + "test_split_size: 0.1\n").eval_dataset.empty());
   for (const char* other : {"evaluation_strategy: steps\n", "do_eval: true\ndataset_test_split: test\n"})
     EXPECT_EQ(read(kTrl + other + "dataset_config: en\n").eval_dataset, read(named).eval_dataset) << other;
-  for (const char* none :
-       {"eval_strategy: no\n", "eval_strategy: false\n", "evaluation_strategy: no\n", "do_eval: true\n"})
+  for (const char* none : {"eval_strategy: no\n", "eval_strategy: false\n", "evaluation_strategy: no\n",
+                           "do_eval: true\n", "eval_strategy: no\nevaluation_strategy: no\n"})
     EXPECT_TRUE(read(kTrl + none).eval_dataset.empty()) << none;
   EXPECT_TRUE(read("model_name_or_path: m\ndataset_name: r\ndatasets:\n- path: a\n").eval_dataset.empty());
   EXPECT_EQ(read("model_name_or_path: m\ndatasets:\n- path: a\n", {"dataset_name=other"}).dataset,
@@ -114,13 +114,13 @@ TEST_F(RecipeShape, TrlsMixturesOfDataSets) {
 TEST_F(RecipeShape, TrlsRecipesAreRecognisedWithoutTheirDataSet) {
   const std::string own = "model_name_or_path: m\n";
   for (const char* key : {"attn_implementation: sdpa\n", "torch_dtype: null\n", "dataset_num_proc: 2\n"}) {
-    const Recipe recipe = read(own + key, {"dataset=r.jsonl"});
+    const Recipe recipe = read(own + key, {"dataset_name=maker/rows"});
     EXPECT_EQ(recipe.finetuning_type, "full") << key;
     EXPECT_EQ(recipe.learning_rate, 2e-5) << key;
     EXPECT_NE(said_.find("read as a recipe of TRL"), std::string::npos) << said_;
     for (const char* other : {"template: llama3\n", "finetuning_type: lora\n", "cutoff_len: 64\n", "stage: sft\n",
                               "lora_rank: 4\n", "lora_target: all\n", "quantization_bit: 4\n"})
-      EXPECT_EQ(read(own + key + other, {"dataset=r.jsonl"}).finetuning_type, "lora") << key << other;
+      EXPECT_EQ(read(own + key + other, {"dataset_name=maker/rows"}).finetuning_type, "lora") << key << other;
   }
 }
 
@@ -137,6 +137,12 @@ TEST_F(RecipeShape, ShortRecipesKeepLora) {
       EXPECT_EQ(read(start + key + method).finetuning_type, "lora") << key << method;
       EXPECT_EQ(said_.find(reminder), std::string::npos) << said_;
     }
+    const Recipe by_words = read("model_name_or_path: m\n" + std::string(key), {"dataset=r.jsonl"});
+    EXPECT_EQ(by_words.finetuning_type, "lora") << key;
+    EXPECT_EQ(by_words.learning_rate, 5e-5) << key;
+    EXPECT_NE(said_.find(reminder), std::string::npos) << said_;
+    for (const char* method : {"lora_rank=4", "stage=sft"})
+      EXPECT_EQ(read("model_name_or_path: m\n" + std::string(key), {method}).finetuning_type, "lora") << key << method;
   }
   read(start);
   EXPECT_EQ(said_.find(reminder), std::string::npos) << said_;
@@ -375,7 +381,8 @@ TEST_F(RecipeShape, AxolotlsPatienceKeepsTheBestModel) {
   EXPECT_FALSE(read(stops + steps + "rl: dpo\n").load_best_model_at_end);
   EXPECT_TRUE(read(stops + steps + "save_strategy:\n").load_best_model_at_end);
   EXPECT_TRUE(read(stops + "save_steps: 0.3\neval_steps: 0.1\n").load_best_model_at_end);
-  for (const char* others : {"save_steps: 15\neval_steps: 10\n", "save_steps: 10\neval_steps: 20\n"}) {
+  for (const char* others : {"save_steps: 15\neval_steps: 10\n", "save_steps: 10\neval_steps: 20\n",
+                             "save_steps: 100\neval_steps: 0.1\n", "save_steps: 1\neval_steps: 0.5\n"}) {
     EXPECT_FALSE(read(stops + others).load_best_model_at_end);
     EXPECT_NE(said_.find("but Fettle's is the last one, because save_steps is no multiple of eval_steps"),
               std::string::npos)
@@ -470,7 +477,8 @@ TEST_F(RecipeShape, SwiftEvaluatesWhenItSaves) {
   EXPECT_EQ(read(kSwift + "val_dataset: v.jsonl\neval_strategy: epoch\n").eval_strategy, "epoch");
   EXPECT_EQ(read(kSwift + "split_dataset_ratio: 0.1\neval_steps: 7\n").eval_steps, 7);
   EXPECT_EQ(read(kSwift).eval_strategy, "no");
-  for (const char* none : {"eval_strategy: no\n", "save_strategy: 'no'\n"}) {
+  for (const char* none :
+       {"eval_strategy: no\n", "save_strategy: 'no'\n", "eval_strategy: no\nevaluation_strategy: no\n"}) {
     const Recipe all = read(kSwift + "split_dataset_ratio: 0.1\n" + none);
     EXPECT_EQ(all.eval_strategy, "no");
     EXPECT_EQ(all.val_size, 0) << "all rows are trained";

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "data/read/data_files.h"
 #include "data/read/dataset_info.h"
@@ -170,7 +172,7 @@ TEST_F(HubFolder, LinksToFoldersAreFollowed) {
   fs::create_directory_symlink("../elsewhere", folder.path() / "set" / "more");
   const fs::path set = folder.path() / "set";
   const std::vector<fs::path> both = {set / "more/deep/train-2.jsonl", set / "train-1.jsonl"};
-  EXPECT_EQ(data_files(set), both);
+  EXPECT_EQ(split_files(set, "", ""), both);
   EXPECT_EQ(data_files(set / "**/*.jsonl"), both);
 }
 
@@ -184,12 +186,45 @@ TEST_F(HubFolder, NoFileCountsTwiceBecauseOfALink) {
   fs::create_directory_symlink("../elsewhere", set / "w");
   fs::create_directory_symlink("../elsewhere", set / "x");
   fs::create_directory_symlink(".", folder.path() / "elsewhere" / "self");
-  for (const auto& found : {data_files(set), data_files(set / "**/*.jsonl")}) {
-    ASSERT_EQ(found.size(), 3u);
-    EXPECT_EQ(found[0], set / "v1/a.jsonl");
-    EXPECT_EQ(found[1], set / "v2/b.jsonl");
-    EXPECT_EQ(found[2].filename(), "c.jsonl") << "by one of two links";
-  }
+  const std::vector<fs::path> first = {set / "latest/b.jsonl", set / "v1/a.jsonl", set / "w/c.jsonl"};
+  EXPECT_EQ(split_files(set, "", ""), first) << "each file by the first of its names";
+  EXPECT_EQ(data_files(set / "**/*.jsonl"), first);
+  EXPECT_EQ(data_files(set / "*/*.jsonl"), first);
+  for (const char* name : {"latest", "v2", "w", "x"})
+    EXPECT_EQ(data_files(set / "**" / name / "*.jsonl").size(), 1u) << name;
+  EXPECT_EQ(split_files(set, "v2", ""), std::vector<fs::path>{set / "v2/b.jsonl"}) << "though `latest` has the file";
+}
+
+// One link leads to a folder, and another one leads to the folder around it.
+TEST_F(HubFolder, NoFileIsLostBecauseOfALink) {
+  files({"store/other.jsonl", "store/v1/a.jsonl"});
+  const auto found = [&](const std::string& data, const std::string& part, const std::string& whole) {
+    const fs::path set = folder.path() / data;
+    fs::create_directory(set);
+    fs::create_directory_symlink("../store/v1", set / part);
+    fs::create_directory_symlink("../store", set / whole);
+    std::set<fs::path> real;
+    for (const fs::path& file : split_files(set, "", "")) real.insert(fs::canonical(file));
+    return real;
+  };
+  const fs::path store = fs::canonical(folder.path()) / "store";
+  const std::set<fs::path> both = {store / "other.jsonl", store / "v1/a.jsonl"};
+  EXPECT_EQ(found("one", "a_v1", "z_all"), both);
+  EXPECT_EQ(found("two", "z_v1", "a_all"), both);
+}
+
+TEST_F(HubFolder, LinksInHiddenFoldersHideNothing) {
+  files({"store/a.jsonl", "set/.cache/b.jsonl"});
+  fs::create_directory_symlink("../../store", folder.path() / "set/.cache/x");
+  fs::create_directory_symlink("../store", folder.path() / "set/rows");
+  EXPECT_EQ(split_files(folder.path() / "set", "", ""), std::vector<fs::path>{folder.path() / "set/rows/a.jsonl"});
+}
+
+TEST_F(HubFolder, FilesBehindLinksToFilesCountOnce) {
+  files({"a.jsonl"});
+  fs::create_symlink("a.jsonl", folder.path() / "b.jsonl");
+  EXPECT_EQ(chosen(), Names{"a.jsonl"});
+  EXPECT_EQ(data_files(folder.path() / "*.jsonl"), std::vector<fs::path>{folder.path() / "a.jsonl"});
 }
 
 TEST_F(HubFolder, PatternsAreLookedForInTheFolderOfDataSets) {

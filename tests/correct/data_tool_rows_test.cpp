@@ -67,6 +67,11 @@ TEST(ToolRows, OnlyMarkedMessagesAreTrained) {
 TEST(ToolRows, AQuestionWithAnAnswerIsAConversation) {
   EXPECT_EQ(shown(sample(R"({"id": "7", "question": "Hi", "answer": "Yo", "system": "S"})").messages),
             "system: S\nuser: Hi\nassistant: Yo\n");
+  for (const char* beside : {"source", "Category", "difficulty", "type", "level", "question_id", "explanation", "url",
+                             "Unnamed: 0", "__index_level_0__"}) {
+    const nlohmann::ordered_json row = {{"question", "Hi"}, {beside, "b"}, {"answer", "Yo"}};
+    EXPECT_EQ(shown(read_sample(row, {}).messages), "user: Hi\nassistant: Yo\n") << beside;
+  }
 }
 
 TEST(ToolRows, FormsOfMsSwift) {

@@ -149,6 +149,20 @@ int64_t best_of(const json& log, const std::set<int64_t>& saved) {
   return step;
 }
 
+// Axolotl keeps the best model without a key that says so. Shares of the run may become steps that do not fit together.
+TEST_F(BestCheckpoint, OfAnAxolotlRecipeHasTheStepOfAnEvaluationAndACheckpoint) {
+  write_text(folder_ / "axolotl.yaml", "base_model: m\nmicro_batch_size: 2\nearly_stopping_patience: 9\n");
+  std::vector<std::string> keys = words({"finetuning_type=lora", "bf16=false", "save_steps=0.25", "eval_steps=0.125"});
+  keys.insert(keys.begin() + 1, (folder_ / "axolotl.yaml").string());
+  const Outcome run = run_fettle(folder_, keys);
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("an evaluation every 2 steps and a checkpoint every 3 steps"));
+  EXPECT_EQ(weights(), weights("checkpoint-" + std::to_string(best_of(state()["log_history"], {6, 12}))));
+  const Outcome asked = run_fettle(folder_, with(keys, {"load_best_model_at_end=true", "overwrite_output_dir=true"}));
+  EXPECT_EQ(asked.code, 2);
+  EXPECT_THAT(asked.err, HasSubstr("make one a multiple of the other"));
+}
+
 // The checkpoint of the best evaluation cannot be written. The best of the others is kept and becomes the result.
 TEST_F(BestCheckpoint, ThatCannotBeWrittenDoesNotCount) {
   ASSERT_EQ(run_fettle(folder_, words({"output_dir=" + (folder_ / "first").string()})).code, 0);

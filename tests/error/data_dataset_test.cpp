@@ -111,6 +111,17 @@ TEST_F(DataErrors, UnusableFiles) {
   expect_says(failure(), "dataset: the key is missing");
 }
 
+// A question may be about another column, which would then be missing from the prompt.
+TEST_F(DataErrors, QuestionsWithAColumnThatTheyMayNeed) {
+  for (const char* column :
+       {"image", "images", "image_id", "audio", "video", "videos", "context", "contexts", "documents", "evidence",
+        "facts", "hint", "sources", "passages", "references", "title", "options", "A", "Table"}) {
+    const nlohmann::ordered_json row = {{"question", "q"}, {column, "c"}, {"answer", "a"}};
+    expect_says(failure_of("rows.jsonl", row.dump()),
+                fmt::format("no known format has the columns [question, {}, answer]", column));
+  }
+}
+
 TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
   struct Case {
     std::string row, reason;
@@ -121,6 +132,10 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"User question": "q", "Reply": "a"})", R"("columns": {"prompt": "User question", "response": "Reply"}})"},
       {R"({"question": "q", "answer": "a", "choices": ["a", "b"]})", "no known format has the columns"},
       {R"({"context": "c", "question": "q", "answer": "a"})", "no known format has the columns"},
+      {R"({"answers": "a", "id": 1})", R"("columns": {"prompt": "...", "response": "answers"}})"},
+      {R"({"article": "a", "highlights": "h", "id": 1})", R"({"prompt": "article", "response": "highlights"}})"},
+      {R"({"a": 1, "b": 2, "c": 3})", R"("columns": {"prompt": "...", "response": "..."}})"},
+      {R"({"question_id": 1, "body": "b", "reply": "r"})", R"("columns": {"prompt": "body", "response": "reply"}})"},
       {R"({"instruction": "q"})", "the column 'output' is missing; the row has instruction"},
       {R"({"instruction": "", "output": "a"})", "the row has no prompt: 'instruction' is empty"},
       {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, but it is array"},

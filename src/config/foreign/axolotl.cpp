@@ -174,8 +174,9 @@ class AxolotlReader {
     if (!stops || !gives("save_steps") || !gives("eval_steps")) return;
     const std::string strategy = text_of(all_["save_strategy"]);  // a key without a value counts as not given
     if (!strategy.empty() && strategy != "steps") return;
-    const double evaluations = given("save_steps") / given("eval_steps");  // between two checkpoints
-    const bool whole = std::round(evaluations) >= 1 && std::abs(evaluations - std::round(evaluations)) < 1e-6;
+    const double save = given("save_steps"), evaluate = given("eval_steps");  // below 1, these are shares of the run
+    const double times = std::round(save / evaluate);                         // evaluations between two checkpoints
+    const bool whole = (save < 1) == (evaluate < 1) && times >= 1 && std::abs(save / evaluate - times) < 1e-6;
     const bool only_model = fettle::is_on(all_["save_only_model"]);
     if (whole && !only_model) return usual("load_best_model_at_end", "true");
     warn("early_stopping_patience: Axolotl's result is the best model, but Fettle's is the last one, because {}",

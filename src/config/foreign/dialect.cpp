@@ -52,7 +52,7 @@ std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& al
   if (is_axolotl(root)) return read_axolotl(root, all, file);
   if (is_torchtune(root)) return read_torchtune(root, all, file);
   if (const auto other = read_other_defaults(root, all, file)) return other;
-  if (is_trl(root.size() > 0 ? root : all)) return read_trl(root, all, file);
+  if (is_trl(root.size() > 0 ? root : all, all)) return read_trl(root, all, file);
   if (has(root, "model") && has(root, "train_dataset")) return read_v1(root, all);
   warn_of_unset_method(all);
   return std::nullopt;

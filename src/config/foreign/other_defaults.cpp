@@ -64,7 +64,8 @@ void read_evaluation(const Given& given, const YAML::Node& all, Dialect& out) {
   };
   const std::string saves = or_else("save_strategy", "steps");
   const bool chosen = given.has_any({"eval_strategy", "evaluation_strategy"});
-  const std::string evaluates = chosen ? given.text("eval_strategy") + given.text("evaluation_strategy") : saves;
+  const char* key = given.has("eval_strategy") ? "eval_strategy" : "evaluation_strategy";
+  const std::string evaluates = chosen ? given.text(key) : saves;
   const bool splits = std::atof(given.text("split_dataset_ratio").c_str()) > 0, sets = gives_rows(all, "eval_dataset");
   if (splits && (evaluates == "no" || sets)) {
     handle(out, {"split_dataset_ratio"});

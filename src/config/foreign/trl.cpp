@@ -27,16 +27,15 @@ bool is_mixture(const YAML::Node& root) {
   return sets.IsDefined() && sets.IsSequence() && sets.size() > 0 && sets[0].IsMap();
 }
 
-// Returns whether the recipe has one of `keys`, perhaps without a value, and no key that TRL refuses. LLaMA-Factory
-// refuses `keys`.
-bool is_like_trls(const YAML::Node& root, std::initializer_list<const char*> keys) {
-  const auto has = [&](const char* key) { return root[key].IsDefined(); };
+// Returns whether the recipe has a key that TRL shares with Transformers, perhaps without a value, and no key that TRL
+// refuses. LLaMA-Factory refuses the shared keys. Short recipes of Fettle have them, too, because their authors know
+// them from Transformers.
+bool is_like_trls(const YAML::Node& root) {
+  static constexpr const char* kShared[] = {"attn_implementation", "torch_dtype", "dataset_num_proc"};
   static constexpr const char* kOthers[] = {"finetuning_type", "template", "flash_attn", "cutoff_len"};
-  return std::ranges::any_of(keys, has) && std::ranges::none_of(kOthers, has);
+  const auto has = [&](const char* key) { return root[key].IsDefined(); };
+  return std::ranges::any_of(kShared, has) && std::ranges::none_of(kOthers, has);
 }
-
-// Keys of TRL that short recipes of Fettle have, too, because their authors know them from Transformers.
-constexpr std::initializer_list<const char*> kLoadingKeys = {"attn_implementation", "torch_dtype", "dataset_num_proc"};
 
 // Returns whether a key of Fettle says how to train. TRL has no such keys.
 bool names_method(const YAML::Node& root) {
@@ -216,7 +215,7 @@ class TrlReader {
     return list;
   }
 
-  std::string strategy() const { return text("eval_strategy") + text("evaluation_strategy"); }
+  std::string strategy() const { return text(has("eval_strategy") ? "eval_strategy" : "evaluation_strategy"); }
   // Returns whether the run evaluates. `false` is YAML's older `no`.
   bool evaluates() const {
     const std::string asked = strategy();
@@ -259,14 +258,15 @@ class TrlReader {
 
 }  // namespace
 
-bool is_trl(const YAML::Node& root) {
+bool is_trl(const YAML::Node& root, const YAML::Node& all) {
   for (const char* key :
        {"use_peft", "dataset_train_split", "dataset_test_split", "assistant_only_loss", "completion_only_loss"})
     if (is_given(root, key)) return true;
   if (!is_given(root, "model_name_or_path")) return false;
   if (is_given(root, "dataset_name") || is_mixture(root)) return true;
-  return is_like_trls(root, {"dataset_mixture", "dataset_mixer", "gamma_beta_ratio"}) ||
-         (is_like_trls(root, kLoadingKeys) && !is_given(root, "dataset") && !names_method(root));
+  for (const char* key : {"dataset_mixture", "dataset_mixer", "gamma_beta_ratio"})
+    if (root[key].IsDefined()) return true;
+  return is_like_trls(root) && !is_given(all, "dataset") && !names_method(all);
 }
 
 void warn_of_unset_method(const YAML::Node& all) {
@@ -274,7 +274,7 @@ void warn_of_unset_method(const YAML::Node& all) {
     const Key* key = pair.first.IsScalar() ? find_key(pair.first.Scalar()) : nullptr;
     return key != nullptr && key->name.starts_with("lora_");
   });
-  if (adapts || !is_given(all, "dataset") || names_method(all) || !is_like_trls(all, kLoadingKeys)) return;
+  if (adapts || !is_given(all, "dataset") || names_method(all) || !is_like_trls(all)) return;
   warn(
       "finetuning_type is not set, so the run trains a LoRA adapter of rank 8; set finetuning_type: full to train all "
       "weights, as TRL does without use_peft");

@@ -10,8 +10,9 @@
 
 namespace fettle {
 
-// Returns whether the keys of `root` are typical of TRL.
-bool is_trl(const YAML::Node& root);
+// Returns whether the keys of `root` are typical of TRL. `all` has the keys of the file and the overrides. Keys that
+// short recipes of Fettle have, too, count only if `all` has no key of Fettle for the data set or the method.
+bool is_trl(const YAML::Node& root, const YAML::Node& all);
 
 // For a recipe that is no other tool's: warns that LoRA is the default if the recipe names no method and has keys that
 // TRL's recipes have, too. `all` has the keys of the file and the overrides.

@@ -73,37 +73,36 @@ void tell_left_out(const fs::path& folder, const std::vector<fs::path>& files, c
        shown < names.size() ? ", ..." : "");
 }
 
-// Returns the files in `folder` and its subfolders as paths below it, also those that links lead to. Leaves out hidden
-// files and folders, and links to a folder inside or around one that is walked, whose files would count twice. Throws
-// UserError for a subfolder that cannot be read, unless `options` skip these.
+// Returns whether the link at `at` leads to a folder that the walk is in, or to one around it. Followed, it would come
+// back to itself.
+bool leads_back(const fs::recursive_directory_iterator& at) {
+  std::error_code gone;
+  const fs::path target = fs::canonical(at->path(), gone);
+  fs::path walked = at->path();
+  for (int up = at.depth(); up >= 0; --up) {
+    walked = walked.parent_path();
+    if (is_within(fs::canonical(walked, gone), target)) return true;
+  }
+  return false;
+}
+
+// Returns the files in `folder` and its subfolders as paths below it, also those that links lead to. So a file may have
+// several paths. Leaves out hidden files and folders. Throws UserError for a subfolder that cannot be read, unless
+// `options` skip these.
 std::vector<fs::path> visible_files(const fs::path& folder, fs::directory_options options) {
   std::vector<fs::path> found;
   std::error_code error, gone;
-  std::vector<fs::path> walked = {fs::canonical(folder, gone)};  // with all that is below them
   options |= fs::directory_options::follow_directory_symlink;
   for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end; at.increment(error)) {
     const fs::path below = at->path().lexically_relative(folder);
-    if (at->is_symlink(gone) && at->is_directory(gone)) {
-      const fs::path leads_to = fs::canonical(at->path(), gone);
-      const auto overlaps = [&](const fs::path& one) { return is_within(leads_to, one) || is_within(one, leads_to); };
-      if (std::ranges::any_of(walked, overlaps))
-        at.disable_recursion_pending();
-      else
-        walked.push_back(leads_to);
-    }
-    if (!is_hidden(below) && at->is_regular_file(gone)) found.push_back(below);
+    const bool folder_link = at->is_symlink(gone) && at->is_directory(gone);
+    if (is_hidden(below) || (folder_link && leads_back(at)))
+      at.disable_recursion_pending();
+    else if (at->is_regular_file(gone))
+      found.push_back(below);
   }
   if (error && error != std::errc::no_such_file_or_directory)
     throw UserError("the folder {} cannot be read: {}", folder.string(), error.message());
-  return found;
-}
-
-// Returns the data files of `folder` and its subfolders, without the files that describe data sets.
-std::vector<fs::path> files_within(const fs::path& folder) {
-  std::vector<fs::path> all = visible_files(folder, fs::directory_options::none);
-  for (fs::path& file : all) file = folder / file;
-  std::vector<fs::path> found = data_files_among(all);
-  if (!found.empty()) tell_left_out(folder, all, found);
   return found;
 }
 
@@ -209,23 +208,36 @@ std::vector<std::string> without_copies(const fs::path& folder, std::vector<std:
   return files;
 }
 
-std::vector<fs::path> data_files(const fs::path& path) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    found = files_within(path);
-    if (found.empty())
-      throw UserError("the folder {} has no data file ({}, also with .gz or .zst)", path.string(),
-                      fmt::join(kDataEnds, " "));
-  } else if (fs::exists(path, error)) {
-    found.push_back(path);
-  } else {
-    found = files_matching(path);
-    if (found.empty() && is_pattern(path)) throw UserError("no file matches {}", path.string());
-    if (found.empty()) throw UserError("{}: there is no such file or folder", path.string());
-  }
+std::vector<fs::path> without_repeats(std::vector<fs::path> files) {
+  std::set<fs::path> seen;
+  std::erase_if(files, [&](const fs::path& file) {
+    std::error_code gone;
+    const fs::path real = fs::canonical(file, gone);
+    return !gone && !seen.insert(real).second;
+  });
+  return files;
+}
+
+std::vector<fs::path> files_within(const fs::path& folder) {
+  std::vector<fs::path> all = visible_files(folder, fs::directory_options::none);
+  for (fs::path& file : all) file = folder / file;
+  std::vector<fs::path> found = data_files_among(all);
+  if (found.empty())
+    throw UserError("the folder {} has no data file ({}, also with .gz or .zst)", folder.string(),
+                    fmt::join(kDataEnds, " "));
+  tell_left_out(folder, all, found);
   std::sort(found.begin(), found.end());
   return found;
+}
+
+std::vector<fs::path> data_files(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path, error)) return {path};
+  std::vector<fs::path> found = files_matching(path);
+  if (found.empty() && is_pattern(path)) throw UserError("no file matches {}", path.string());
+  if (found.empty()) throw UserError("{}: there is no such file or folder", path.string());
+  std::sort(found.begin(), found.end());
+  return without_repeats(std::move(found));
 }
 
 bool names_something(const fs::path& path) {

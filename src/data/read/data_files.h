@@ -1,5 +1,5 @@
-// Defines data_files, which finds the files of rows that a path, a folder or a pattern stands for. Names decide; no
-// file is opened.
+// Defines data_files and files_within, which find the files of rows that a path, a pattern or a folder stands for.
+// Names decide; no file is opened.
 #pragma once
 
 #include <array>
@@ -21,11 +21,16 @@ std::string kind_of(const std::filesystem::path& file);
 // Returns whether files of this kind hold plain text.
 bool is_text(std::string_view kind);
 
-// Returns the files that `path` names, sorted. `path` is a file, a folder, or a pattern (* ? [ ], also in names of
+// Returns the files that `path` names, sorted, each once. `path` is a file or a pattern (* ? [ ], also in names of
 // folders; the part ** stands for any number of folders; files that describe data sets match only by their whole name).
-// A folder stands for the data files in it and in its subfolders, also in those elsewhere that links lead to; a note on
-// stderr gives the number of other files. Throws UserError when there is no file, or a folder cannot be read.
+// Throws UserError when there is no file.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
+// Returns the data files in a folder and in its subfolders, sorted. Links are followed, so a file may have several
+// paths. A note on stderr gives the number of other files. Throws UserError when there is no data file, or a folder
+// cannot be read.
+std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder);
+// Leaves out paths that lead to the same file as an earlier one, by a link.
+std::vector<std::filesystem::path> without_repeats(std::vector<std::filesystem::path> files);
 // Returns whether `path` is a file, a folder, or a pattern that matches a file.
 bool names_something(const std::filesystem::path& path);
 

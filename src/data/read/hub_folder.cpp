@@ -188,11 +188,11 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
 
 std::vector<fs::path> split_files(const fs::path& folder, const std::string& subset, const std::string& split) {
   DataFolder here{folder, {}};
-  for (const fs::path& file : data_files(folder))
+  for (const fs::path& file : files_within(folder))
     here.files.push_back(file.lexically_relative(folder).generic_string());
   std::vector<fs::path> out;
   for (const std::string& name : choose_split(here, subset, split)) out.push_back(folder / name);
-  return out;
+  return without_repeats(std::move(out));
 }
 
 }  // namespace fettle

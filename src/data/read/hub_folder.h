@@ -30,7 +30,8 @@ struct DataFolder {
 // subset that README.md does not name is a subfolder. Throws UserError, which lists the splits or subsets, when the
 // wanted split or subset does not exist.
 std::vector<std::string> choose_split(const DataFolder& folder, const std::string& subset, const std::string& split);
-// Returns the files that choose_split chooses in a folder that is completely on disk.
+// Returns the files that choose_split chooses in a folder that is completely on disk. If links give a file several
+// names among them, only the first one counts. Throws like files_within and choose_split.
 std::vector<std::filesystem::path> split_files(const std::filesystem::path& folder, const std::string& subset,
                                                const std::string& split);
 

@@ -38,13 +38,21 @@ void check_best(const Run& run, const RunLength& length) {
   if (const std::vector<std::string> names = figure_names(run); std::ranges::find(names, name) == names.end())
     throw UserError("{}: metric_for_best_model: evaluations have no metric '{}'; use one of {}",
                     run.places.of("metric_for_best_model"), name, fmt::join(names, ", "));
-  if (run.best.load_at_end && !run.best.save && length.save_every % length.eval_every != 0 &&
-      length.eval_every % length.save_every != 0)
+  if (!run.best.load_at_end || run.best.save || length.save_every % length.eval_every == 0 ||
+      length.eval_every % length.save_every == 0)
+    return;
+  constexpr const char* kLoadBest = "load_best_model_at_end";
+  const std::string intervals =
+      fmt::format("an evaluation every {} steps and a checkpoint every {} steps", length.eval_every, length.save_every);
+  if (!run.places.of_tool(kLoadBest))
     throw UserError(
-        "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps, but there is an evaluation "
-        "every {} steps and a checkpoint every {} steps; make one a multiple of the other, or set "
-        "save_strategy: best",
-        run.places.of("load_best_model_at_end"), length.eval_every, length.save_every);
+        "{}: load_best_model_at_end needs evaluations and checkpoints at the same steps, but there is {}; make one a "
+        "multiple of the other, or set save_strategy: best",
+        run.places.of(kLoadBest), intervals);
+  warn(
+      "{}: there is {}, so the result is the best of the evaluations that have a checkpoint; set save_strategy: best "
+      "to get the best of all evaluations",
+      run.places.of(kLoadBest), intervals);
 }
 
 std::string early_end_text(const Run& run, const TrainerState& record) {

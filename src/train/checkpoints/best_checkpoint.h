@@ -10,7 +10,7 @@ namespace fettle {
 
 // Throws UserError when evaluations have no metric with the name in metric_for_best_model. With load_best_model_at_end,
 // one of the two intervals (evaluations, checkpoints) must be a multiple of the other, or save_strategy must be best;
-// otherwise throws UserError.
+// otherwise throws UserError. Only warns if the recipe does not ask for load_best_model_at_end itself.
 void check_best(const Run& run, const RunLength& length);
 
 // Returns "stopped at step 40: eval_loss was not better than 1.2345 (step 20) in 2 evaluations".
