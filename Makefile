@@ -45,7 +45,7 @@ test test-all: setup $(BUILD)/build.ninja
 	@scripts/check_format
 	@scripts/check_docs
 	@cmake --build "$(BUILD)" --parallel $(JOBS)
-	@ctest --test-dir "$(BUILD)" --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
+	@FETTLE_TEST_PROGRAMS="$(abspath $(BUILD))/test_programs" ctest --test-dir "$(BUILD)" --output-on-failure --parallel $(JOBS) $(if $(filter test,$@),-E ^slow/); code=$$?; \
 		scripts/list_skipped "$(BUILD)"; exit $$code
 
 # PLUGIN is the plugin of a real device: cuda, rocm or a file (tests/on_device.sh).

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -92,16 +93,18 @@ inline Value to_value(const HostArray& array) {
   return out;
 }
 
-// Returns devices of test_plugin(), by default CPU devices. They are made once for each count. They have no compile
-// cache, so every program is compiled.
+// Returns devices of test_plugin(), by default CPU devices. They are made once for each count. They keep compiled
+// programs in the folder that FETTLE_TEST_PROGRAMS names. `make test` sets this variable, so each program is compiled
+// once. Without the variable, programs are not kept.
 inline Devices& cpu_devices(int64_t count = 1) {
   static std::map<int64_t, Devices> made;
   if (const auto at = made.find(count); at != made.end()) return at->second;
+  const char* programs = std::getenv("FETTLE_TEST_PROGRAMS");
   return made
-      .emplace(
-          count,
-          DeviceRequest{
-              .plugin = test_plugin(), .count = count, .compile_cache = "off", .memory_utilization = kTestMemoryShare})
+      .emplace(count, DeviceRequest{.plugin = test_plugin(),
+                                    .count = count,
+                                    .compile_cache = programs != nullptr ? programs : "off",
+                                    .memory_utilization = kTestMemoryShare})
       .first->second;
 }
 

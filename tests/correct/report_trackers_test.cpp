@@ -142,7 +142,9 @@ std::vector<int64_t> steps_for_wandb(const std::filesystem::path& folder) {
     for (const std::string& bytes : read_wandb_file(entry.path() / "run-abcd1234.wandb").records) {
       wandb::Record record;
       EXPECT_TRUE(record.ParseFromString(bytes));
-      if (record.has_run()) EXPECT_FALSE(record.run().resumed());
+      if (record.has_run()) {
+        EXPECT_FALSE(record.run().resumed());
+      }
       if (record.has_history()) steps.push_back(record.history().step().num());
     }
   }

@@ -1,7 +1,7 @@
 // Kills runs with SIGKILL at random moments. Each run continues from its checkpoints and ends like an uninterrupted
 // run.
 //
-// Environment variables: FETTLE_KILLS is the number of kills (50); FETTLE_KILL_SEED is the seed of the random moments.
+// Environment variables: FETTLE_KILLS is the number of kills (20); FETTLE_KILL_SEED is the seed of the random moments.
 // scripts/kill_loop sets both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ void kill_somewhere(Running& running, const fs::path& output, std::mt19937& rand
 }
 
 TEST(Kill, EveryResumeContinuesAndEndsInTheSameLosses) {
-  const int64_t kills = number_from("FETTLE_KILLS", 50);
+  const int64_t kills = number_from("FETTLE_KILLS", 20);
   const int64_t seed = number_from("FETTLE_KILL_SEED", std::random_device()());
   SCOPED_TRACE("FETTLE_KILL_SEED=" + std::to_string(seed));
   std::mt19937 random(static_cast<uint32_t>(seed));

@@ -46,7 +46,7 @@ class StandInHip : public testing::Test {
 
   std::vector<std::string> words(const std::string& output, const std::vector<std::string>& more = {}) const {
     return with(with(train_words(folder_ / output),
-                     {"plugin=rocm", "compile_cache=" + (folder_ / "compiled").string(), "max_steps=4"}),
+                     {"plugin=rocm", "compile_cache=" + (folder_ / "compiled").string(), kFewWeights, "max_steps=4"}),
                 more);
   }
   // Returns the words of `fettle plan` for the devices of this machine.
