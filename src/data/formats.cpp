@@ -63,13 +63,7 @@ Sample conversation(const ordered_json& row, const DataSource& source, const std
 ordered_json history_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return ordered_json::array();
-  ordered_json turns = *value;
-  if (turns.is_string()) {
-    const auto text = turns.get<std::string>();
-    if (is_blank(text)) return ordered_json::array();
-    turns = json_of_text(text, "'" + column + "'");
-    if (turns.is_discarded()) bad_row("'{}' is a text, but not valid JSON", column);
-  }
+  ordered_json turns = list_of(*value, "'" + column + "'");
   if (!turns.is_array()) bad_row("'{}' must be an array of [prompt, reply], but it is {}", column, turns.type_name());
   for (const auto& turn : turns)
     if (!turn.is_array() || turn.size() != 2)

@@ -72,11 +72,13 @@ void want_json_arguments(const ordered_json& arguments) {
     bad_row("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
 }
 
-void check_tool_calls(const ordered_json& message) {
+// Reads the calls of a message: an array, or its JSON text.
+void read_tool_calls(ordered_json& message) {
   if (!message.contains("tool_calls")) return;
-  if (!message["tool_calls"].is_array())
-    bad_row("'tool_calls' must be an array, but it is {}", message["tool_calls"].type_name());
-  for (const auto& call : message["tool_calls"]) {
+  ordered_json& calls = message["tool_calls"];
+  calls = list_of(calls, "'tool_calls'");
+  if (!calls.is_array()) bad_row("'tool_calls' must be an array, but it is {}", calls.type_name());
+  for (const auto& call : calls) {
     if (!call.is_object()) bad_row("'tool_calls' must hold objects, but one is {}", call.type_name());
     const ordered_json& function = call.contains("function") ? call["function"] : call;
     if (function.is_object() && function.contains("arguments")) want_json_arguments(function["arguments"]);
@@ -196,7 +198,7 @@ ordered_json other_fields(const ordered_json& message, const MessageNames& names
         std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
       out[key] = field;
   take_former_call(out);
-  check_tool_calls(out);
+  read_tool_calls(out);
   if (out.contains("tool_calls") && out["tool_calls"].empty()) out.erase("tool_calls");
   return out;
 }
@@ -302,13 +304,7 @@ std::vector<Message> read_messages(const ordered_json& list, const std::string& 
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
-  ordered_json tools = *value;
-  if (tools.is_string()) {
-    const auto text = tools.get<std::string>();
-    if (is_blank(text)) return "";
-    tools = json_of_text(text, "'" + column + "'");
-    if (tools.is_discarded()) bad_row("'{}' is a text, but not valid JSON", column);
-  }
+  ordered_json tools = list_of(*value, "'" + column + "'");
   if (!tools.is_array()) bad_row("'{}' must be an array of tools, but it is {}", column, tools.type_name());
   for (auto& tool : tools) {
     if (!tool.is_object()) bad_row("'{}' must hold objects, but one is {}", column, tool.type_name());

@@ -10,6 +10,7 @@
 #include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
 #include "data/introduce.h"
+#include "data/message_lists.h"
 #include "data/messages.h"
 
 namespace fettle {
@@ -106,6 +107,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
     introduce(spec_, row.value);
+    parse_message_lists(row.value, source);
     if (labels_) {
       classified(row, source, where, outcome);
       return outcome;
