@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "data/chat/system_message.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/token_rows.h"
@@ -43,7 +44,7 @@ std::string tools_beside(const ordered_json& row, const DataSource& source) {
 
 // Puts the text of the system column before the messages. A system turn of their own takes precedence.
 void add_system(std::vector<Message>& messages, const std::string& system) {
-  const bool has_own = !messages.empty() && (messages[0].role == "system" || messages[0].role == "developer");
+  const bool has_own = !messages.empty() && is_system(messages[0].role);
   if (!system.empty() && !has_own) messages.insert(messages.begin(), {.role = "system", .content = system});
 }
 
@@ -143,6 +144,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
     if (value && value->is_array()) {
       for (Message& message : read_messages(*value, column, message_names(source, false))) {
         message.of_prompt = message.train && !train;
+        message.marked = message.marked && train;
         message.train = message.train && train;
         sample.messages.push_back(std::move(message));
       }
@@ -275,7 +277,7 @@ bool is_conversation(const ordered_json& row, const DataSource& source) {
 
 Sample read_turns(const ordered_json& row, const DataSource& source) {
   Sample sample = turns_of(row, source);
-  if (source.drop_system && !sample.messages.empty() && sample.messages[0].role == "system")
+  if (source.drop_system && !sample.messages.empty() && is_system(sample.messages[0].role))
     sample.messages.erase(sample.messages.begin());
   return sample;
 }
