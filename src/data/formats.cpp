@@ -59,8 +59,7 @@ Sample conversation(const ordered_json& row, const DataSource& source, const std
   return sample;
 }
 
-// Returns the earlier turns of Alpaca's format: a list of [prompt, reply]. As with `tools`, the column may have the
-// list as JSON text, and a blank text stands for an empty list.
+// Returns the earlier turns of Alpaca's format: a list of [prompt, reply].
 ordered_json history_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return ordered_json::array();
@@ -144,12 +143,13 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
     if (value && value->is_array()) {
       for (Message& message : read_messages(*value, column, message_names(source, false))) {
         message.of_prompt = message.train && !train;
-        message.marked = message.marked && train;
         message.train = message.train && train;
+        message.marked = message.marked && train;
         sample.messages.push_back(std::move(message));
       }
     } else {
-      sample.messages.push_back({.role = role, .content = text_column(row, column), .train = train});
+      sample.messages.push_back(
+          {.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
     }
   };
   add("prompt", "user", false);
