@@ -249,6 +249,11 @@ void check_combinations(Recipe& recipe) {
         "key, or change mix_strategy",
         recipe.where("interleave_probs"));
   }
+  if (recipe.mask_history && recipe.train_on_prompt)
+    throw UserError(
+        "{}: mask_history trains only the last reply, but train_on_prompt trains everything before it, too; remove one "
+        "of the two keys",
+        recipe.where("mask_history"));
   recipe.interleave_weights();
   check_method(recipe);
   name_idle_keys(recipe);

@@ -134,7 +134,7 @@ class Loader {
     if (source.ranking && !row_reader(spec_.rows).ranked)
       throw UserError(
           "dataset: {} holds preference pairs (`ranking: true` in dataset_info.json), but this stage reads {}; set "
-          "stage: dpo or rm, or use another data set",
+          "stage: dpo, rm or kto, or use another data set",
           source.name, row_reader(spec_.rows).name);
   }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "data/chat/system_message.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/token_rows.h"
@@ -42,7 +43,7 @@ std::string tools_beside(const ordered_json& row, const DataSource& source) {
 
 // Puts the text of the system column before the messages. A system turn of their own takes precedence.
 void add_system(std::vector<Message>& messages, const std::string& system) {
-  const bool has_own = !messages.empty() && (messages[0].role == "system" || messages[0].role == "developer");
+  const bool has_own = !messages.empty() && is_system(messages[0].role);
   if (!system.empty() && !has_own) messages.insert(messages.begin(), {.role = "system", .content = system});
 }
 
@@ -57,18 +58,11 @@ Sample conversation(const ordered_json& row, const DataSource& source, const std
   return sample;
 }
 
-// Returns the earlier turns of Alpaca's format: a list of [prompt, reply]. As with `tools`, the column may have the
-// list as JSON text, and a blank text stands for an empty list.
+// Returns the earlier turns of Alpaca's format: a list of [prompt, reply].
 ordered_json history_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return ordered_json::array();
-  ordered_json turns = *value;
-  if (turns.is_string()) {
-    const auto text = turns.get<std::string>();
-    if (is_blank(text)) return ordered_json::array();
-    turns = json_of_text(text, "'" + column + "'");
-    if (turns.is_discarded()) bad_row("'{}' is a text, but not valid JSON", column);
-  }
+  ordered_json turns = list_of(*value, "'" + column + "'");
   if (!turns.is_array()) bad_row("'{}' must be an array of [prompt, reply], but it is {}", column, turns.type_name());
   for (const auto& turn : turns)
     if (!turn.is_array() || turn.size() != 2)
@@ -149,10 +143,12 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
       for (Message& message : read_messages(*value, column, message_names(source, false))) {
         message.of_prompt = message.train && !train;
         message.train = message.train && train;
+        message.marked = message.marked && train;
         sample.messages.push_back(std::move(message));
       }
     } else {
-      sample.messages.push_back({.role = role, .content = text_column(row, column), .train = train});
+      sample.messages.push_back(
+          {.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
     }
   };
   add("prompt", "user", false);
@@ -310,7 +306,7 @@ bool is_conversation(const ordered_json& row, const DataSource& source) {
 
 Sample read_turns(const ordered_json& row, const DataSource& source) {
   Sample sample = turns_of(row, source);
-  if (source.drop_system && !sample.messages.empty() && sample.messages[0].role == "system")
+  if (source.drop_system && !sample.messages.empty() && is_system(sample.messages[0].role))
     sample.messages.erase(sample.messages.begin());
   return sample;
 }

@@ -12,6 +12,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "data/chat/system_message.h"
 #include "data/read/columns.h"
 
 namespace fettle {
@@ -72,11 +73,13 @@ void want_json_arguments(const ordered_json& arguments) {
     bad_row("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
 }
 
-void check_tool_calls(const ordered_json& message) {
+// Reads the calls of a message: an array, or its JSON text.
+void read_tool_calls(ordered_json& message) {
   if (!message.contains("tool_calls")) return;
-  if (!message["tool_calls"].is_array())
-    bad_row("'tool_calls' must be an array, but it is {}", message["tool_calls"].type_name());
-  for (const auto& call : message["tool_calls"]) {
+  ordered_json& calls = message["tool_calls"];
+  calls = list_of(calls, "'tool_calls'");
+  if (!calls.is_array()) bad_row("'tool_calls' must be an array, but it is {}", calls.type_name());
+  for (const auto& call : calls) {
     if (!call.is_object()) bad_row("'tool_calls' must hold objects, but one is {}", call.type_name());
     const ordered_json& function = call.contains("function") ? call["function"] : call;
     if (function.is_object() && function.contains("arguments")) want_json_arguments(function["arguments"]);
@@ -122,8 +125,8 @@ std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::s
   return spans;
 }
 
-// Moves thoughts and tool calls from typed parts of the content (LLaMA-Factory v1) to fields of the message. Returns
-// the new message.
+// Moves thoughts and tool calls from typed parts of the content to fields of the message. LLaMA-Factory v1 has the
+// types reasoning and tool_call; Mistral's models have the type thinking. Returns the new message.
 ordered_json without_typed_parts(const ordered_json& value, const std::string& content) {
   if (!value.contains(content) || !value[content].is_array()) return value;
   ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();
@@ -132,6 +135,8 @@ ordered_json without_typed_parts(const ordered_json& value, const std::string& c
         part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "";
     if (type == "reasoning" && part.contains("value")) {
       out["reasoning_content"] = part["value"];
+    } else if (const ordered_json* thought = type == "thinking" ? find_column(part, "thinking") : nullptr) {
+      out["reasoning_content"] = content_of(*thought, content + ".thinking");
     } else if (type == "tool_call" && part.contains("value") && part["value"].is_string()) {
       const ordered_json read = ordered_json::parse(tool_calls_json(part["value"].get<std::string>()));
       for (const auto& call : read["tool_calls"]) calls.push_back(call);
@@ -156,14 +161,16 @@ void read_content(const ordered_json& message, const MessageNames& names, Messag
 
 // Reads the fields that say whether a message is trained, or which weight its tokens have, into out.train and
 // out.weight. If a message has several of them (ms-swift's `loss` and `loss_scale`), multiplies the factors. Without
-// any of them and without spans, the message is trained unless `only_marked` is true.
+// any of them and without spans, the message is trained unless `only_marked` is true. Sets out.marked if a field or a
+// span says that the message is trained.
 void read_weight(const ordered_json& message, bool only_marked, Message& out) {
   constexpr double kLargest = 1000;
   bool marked = !out.spans.empty();
+  out.marked = std::ranges::any_of(out.spans, &ContentSpan::train);
   for (const char* name : kTrainedFields) {
     const ordered_json* field = find_column(message, name);
     if (!field) continue;
-    marked = true;
+    marked = out.marked = true;
     const bool flag = name == std::string_view("train") || name == std::string_view("training");
     if (!field->is_boolean() && (flag || !field->is_number()))
       bad_row("'{}' of a message must be {}, but it is {}", name, flag ? "true or false" : "a number, true or false",
@@ -174,6 +181,7 @@ void read_weight(const ordered_json& message, bool only_marked, Message& out) {
     out.weight *= factor;
   }
   out.train = out.weight > 0 && (marked || !only_marked);
+  out.marked = out.marked && out.train;
   if (!out.train) out.weight = 1;
 }
 
@@ -196,7 +204,7 @@ ordered_json other_fields(const ordered_json& message, const MessageNames& names
         std::find(std::begin(kTrainedFields), std::end(kTrainedFields), key) == std::end(kTrainedFields))
       out[key] = field;
   take_former_call(out);
-  check_tool_calls(out);
+  read_tool_calls(out);
   if (out.contains("tool_calls") && out["tool_calls"].empty()) out.erase("tool_calls");
   return out;
 }
@@ -302,13 +310,7 @@ std::vector<Message> read_messages(const ordered_json& list, const std::string& 
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
-  ordered_json tools = *value;
-  if (tools.is_string()) {
-    const auto text = tools.get<std::string>();
-    if (is_blank(text)) return "";
-    tools = json_of_text(text, "'" + column + "'");
-    if (tools.is_discarded()) bad_row("'{}' is a text, but not valid JSON", column);
-  }
+  ordered_json tools = list_of(*value, "'" + column + "'");
   if (!tools.is_array()) bad_row("'{}' must be an array of tools, but it is {}", column, tools.type_name());
   for (auto& tool : tools) {
     if (!tool.is_object()) bad_row("'{}' must hold objects, but one is {}", column, tool.type_name());
@@ -350,12 +352,14 @@ void want_order_of_turns(const std::vector<Message>& messages) {
     const std::string before = i ? messages[i - 1].role : "";
     if (role == "assistant" && before == "assistant")
       bad_row("messages {} and {} are both the assistant's; join them, or put the user's turn between them", i, i + 1);
-    if (role == "assistant" && (i == 0 || (i == 1 && before == "system")))
-      bad_row("message {} is the assistant's, but no user or tool spoke before it", i + 1);
+    if (role == "assistant" && messages[i].train && (i == 0 || (i == 1 && is_system(before))))
+      bad_row(
+          "message {} is the assistant's, but no user or tool spoke before it; if it is a greeting, give it "
+          "\"train\": false",
+          i + 1);
     if (role == "user" && before == "user")
       bad_row("messages {} and {} are both the user's; join them, or put the reply between them", i, i + 1);
-    if ((role == "system" || role == "developer") && i > 0 && messages[0].role == role && i == 1)
-      bad_row("messages 1 and 2 are both of role '{}'; join them", role);
+    if (is_system(role) && i == 1 && before == role) bad_row("messages 1 and 2 are both of role '{}'; join them", role);
   }
 }
 

@@ -44,7 +44,8 @@ std::string tool_calls_json(const std::string& text);
 // Returns whether the message has calls of tools, or a thought in a field of its own.
 bool has_calls_or_thought(const Message& message);
 
-// Requires that there are turns, and that they are in an order that a chat template can render.
+// Requires that there are turns, and that they are in an order that a chat template can render. Before the first turn
+// of a user or tool, the assistant may have a greeting that is not trained.
 void want_order_of_turns(const std::vector<Message>& messages);
 // Requires the same, and that the last turn is the assistant's.
 void want_order(const std::vector<Message>& messages);

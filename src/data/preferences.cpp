@@ -5,6 +5,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "data/chat/system_message.h"
 #include "data/messages.h"
 
 namespace fettle {
@@ -17,7 +18,8 @@ bool opens_conversation(const ordered_json& reply) {
   if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
   for (const char* name : {"role", "from"})
     if (reply[0].contains(name))
-      return reply[0][name] == "user" || reply[0][name] == "human" || reply[0][name] == "system";
+      return reply[0][name] == "user" || reply[0][name] == "human" ||
+             (reply[0][name].is_string() && is_system(reply[0][name].get<std::string>()));
   return false;
 }
 
@@ -56,7 +58,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
     // UltraFeedback.
     if (!turns.empty() && !reply.empty() && reply[0] == turns[0]) return reply;
     const std::string last = turns.empty() ? "" : role_of(turns.back()), first = reply.empty() ? "" : role_of(reply[0]);
-    if ((first == "system" && !turns.empty()) || (first == "user" && last == "user"))
+    if ((is_system(first) && !turns.empty()) || (first == "user" && last == "user"))
       throw BadRow(
           "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one "
           "of the two");
@@ -196,6 +198,32 @@ ordered_json with_both_replies(const ordered_json& row) {
   return out;
 }
 
+// Gives a pair of texts without a prompt the common beginning of the texts as its prompt, as TRL does. If the last
+// character before the difference is a space, the replies begin with this space. Returns other rows without changes.
+ordered_json with_common_prompt(const ordered_json& row, const DataSource& source) {
+  const std::string names[] = {reply_column(row, source, "chosen"), reply_column(row, source, "rejected")};
+  const auto is_text = [&](const std::string& name) {
+    const ordered_json* reply = find_column(row, name);
+    return reply && reply->is_string() && turns_of_text(reply->get<std::string>()).is_null();
+  };
+  const auto is_prompt = [&](const char* column) { return has_column(row, column); };
+  if (!source.formatting.empty() || !std::ranges::all_of(names, is_text) ||
+      std::ranges::any_of(std::array{"prompt", "instruction", "question", "input"}, is_prompt) ||
+      !prompt_column(row, source, row[names[0]]).empty())
+    return row;
+  const std::string chosen = row[names[0]], rejected = row[names[1]];
+  auto end = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());
+  if (end == std::min(chosen.size(), rejected.size())) return row;  // one text is the beginning of the other
+  while (end > 0 && (static_cast<unsigned char>(chosen[end]) & 0xc0) == 0x80) --end;  // within a character of UTF-8
+  if (end > 0 && chosen[end - 1] == ' ') --end;
+  if (end == 0) return row;
+  ordered_json out = row;
+  out["prompt"] = chosen.substr(0, end);
+  out[names[0]] = chosen.substr(end);
+  out[names[1]] = rejected.substr(end);
+  return out;
+}
+
 bool says_bad(const ordered_json& value) {
   return value == false || value == 0 || value == "false" || value == "False" || value == "0";
 }
@@ -227,11 +255,12 @@ bool has_pair_columns(const ordered_json& row, const DataSource& source) {
 bool has_rating_columns(const ordered_json& row, const DataSource& source) {
   if (has_column(row, "choices") || has_column(row, "options")) return false;
   const ordered_json* rating = find_column(row, rating_column(row, source));
-  return rating && (rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag")));
+  if (!rating) return has_pair_columns(row, source);
+  return rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag"));
 }
 
 Sample read_pair(const ordered_json& given, const DataSource& source) {
-  const ordered_json row = with_both_replies(given);
+  const ordered_json row = with_common_prompt(with_both_replies(given), source);
   Sample sample = with_one_reply(row, source, reply_column(row, source, "chosen"));
   Sample other = with_one_reply(row, source, reply_column(row, source, "rejected"));
   want_chat(sample);
@@ -254,12 +283,14 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
 
 Sample read_rated(const ordered_json& row, const DataSource& source) {
   const std::string column = rating_column(row, source);
+  if (!has_column(row, column) && has_pair_columns(row, source)) return read_pair(row, source);
   if (!has_column(row, column))
     throw BadRow(missing_column(row, column) + "; the column must be true for a good reply and false for a bad one");
   Sample sample = read_sample(row, source);
   want_chat(sample);
   sample.preference = is_good(row[column], column) ? Preference::kChosen : Preference::kRejected;
-  for (size_t i = 0; i + 1 < sample.messages.size(); ++i) sample.messages[i].train = false;
+  if (std::ranges::none_of(sample.messages, &Message::of_prompt))
+    for (size_t i = 0; i + 1 < sample.messages.size(); ++i) sample.messages[i].train = false;
   return sample;
 }
 

@@ -31,8 +31,11 @@ constexpr std::array kReaders{
               .has_columns = has_pair_columns,
               .examples_per_row = 2,
               .ranked = true},
-    RowReader{
-        .kind = RowKind::kRatedReplies, .name = "rated replies", .read = read_rated, .has_columns = has_rating_columns},
+    RowReader{.kind = RowKind::kRatedReplies,
+              .name = "rated replies",
+              .read = read_rated,
+              .has_columns = has_rating_columns,
+              .ranked = true},
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
 #include "data/introduce.h"
+#include "data/message_lists.h"
 #include "data/messages.h"
 
 namespace fettle {
@@ -52,7 +53,7 @@ int64_t length_of(const Pieces& pieces) {
 // system message and the last reply are in all of them.
 std::vector<std::vector<Message>> later_parts(const std::vector<Message>& messages) {
   std::vector<std::vector<Message>> parts;
-  const auto first = std::ranges::find_if(messages, [](const Message& message) { return message.role != "system"; });
+  const auto first = std::ranges::find_if(messages, [](const Message& message) { return !is_system(message.role); });
   for (auto at = first; at != messages.end(); ++at)
     if (at != first && at->role == "user" && (at - 1)->role == "assistant")
       parts.emplace_back(messages.begin(), first).insert(parts.back().end(), at, messages.end());
@@ -106,6 +107,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
     introduce(spec_, row.value);
+    parse_message_lists(row.value, source);
     if (labels_) {
       classified(row, source, where, outcome);
       return outcome;
@@ -237,43 +239,12 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
   outcome.examples.push_back(std::move(example));
 }
 
-// Renders the conversation as token ids with labels, and counts the tokens within cutoff_len by role.
-Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
+// Joins the pieces into token ids with labels, and counts the tokens within cutoff_len by role.
+Example RowTokeniser::labelled(const std::vector<ChatTemplate::Piece>& pieces, Preference preference,
                                const std::string& where, Outcome& outcome) const {
-  const bool plain = sample.plain && spec_.plain_text_rows;
-  if (!plain) give_system(messages, spec_.default_system, names_built_in(spec_.template_name));
-  if (spec_.mask_history) {
-    bool last = true;
-    for (auto message = messages.rbegin(); message != messages.rend(); ++message)
-      if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
-  }
   Example example{.source = where, .preference = preference};
-  const bool weighted = std::ranges::any_of(messages, [](const Message& message) {
-    return message.role == "assistant" && message.train && message.weight != 1;
-  });
-  if (weighted && preference != Preference::kNone)
-    throw UserError(
-        "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
-        "weight, or train with stage: sft");
-  const ChatTemplate& chat = template_for(sample);
-  ChatTemplate::Counts counts;  // those of the conversation that was rendered last
-  const auto render = [&](const std::vector<Message>& part) {
-    counts = {};
-    return chat.render(part, sample.tools_json, sample.variables_json, counts);
-  };
-  Pieces pieces = render(messages);
-  // The trained reply is the last one, so a cut at the end would remove it.
-  const int64_t whole = length_of(pieces);
-  if (spec_.mask_history && preference == Preference::kNone && spec_.overlength == Overlength::kCut &&
-      whole > spec_.cutoff_len) {
-    outcome.truncated_from = whole;
-    const auto parts = later_parts(messages);
-    const auto is_long = [&](const auto& part) { return length_of(render(part)) > spec_.cutoff_len; };
-    const auto fitting = std::ranges::partition_point(parts, is_long);
-    if (!parts.empty()) pieces = render(fitting == parts.end() ? parts.back() : *fitting);
-    outcome.truncated_to = std::min(length_of(pieces), spec_.cutoff_len);
-  }
-  chat.add(counts);
+  const bool weighted =
+      std::ranges::any_of(pieces, [](const ChatTemplate::Piece& piece) { return piece.trained && piece.weight != 1; });
   for (const ChatTemplate::Piece& piece : pieces) {
     const bool on_prompt = spec_.train_on_prompt && piece.role != "assistant" && preference == Preference::kNone;
     const bool train = piece.trained || on_prompt;
@@ -297,6 +268,46 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
       example.weights.resize(example.input_ids.size(), piece.trained ? static_cast<float>(piece.weight) : 1);
   }
   return example;
+}
+
+// Renders the conversation as token ids with labels.
+Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
+                               const std::string& where, Outcome& outcome) const {
+  const bool plain = sample.plain && spec_.plain_text_rows;
+  if (!plain) give_system(messages, spec_.default_system, names_built_in(spec_.template_name));
+  if (spec_.mask_history || preference != Preference::kNone)
+    for (Message& message : messages) message.marked = false;
+  if (spec_.mask_history) {
+    bool last = true;
+    for (auto message = messages.rbegin(); message != messages.rend(); ++message)
+      if (message->role == "assistant") message->train = std::exchange(last, false) && message->train;
+  }
+  const bool weighted =
+      std::ranges::any_of(messages, [](const Message& message) { return is_trained(message) && message.weight != 1; });
+  if (weighted && preference != Preference::kNone)
+    throw UserError(
+        "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
+        "weight, or train with stage: sft");
+  const ChatTemplate& chat = template_for(sample);
+  ChatTemplate::Counts counts;  // those of the conversation that was rendered last
+  const auto render = [&](const std::vector<Message>& part) {
+    counts = {};
+    return chat.render(part, sample.tools_json, sample.variables_json, counts);
+  };
+  Pieces pieces = render(messages);
+  // The trained reply is the last one, so a cut at the end would remove it.
+  const int64_t whole = length_of(pieces);
+  if (spec_.mask_history && preference == Preference::kNone && spec_.overlength == Overlength::kCut &&
+      whole > spec_.cutoff_len) {
+    outcome.truncated_from = whole;
+    const auto parts = later_parts(messages);
+    const auto is_long = [&](const auto& part) { return length_of(render(part)) > spec_.cutoff_len; };
+    const auto fitting = std::ranges::partition_point(parts, is_long);
+    if (!parts.empty()) pieces = render(fitting == parts.end() ? parts.back() : *fitting);
+    outcome.truncated_to = std::min(length_of(pieces), spec_.cutoff_len);
+  }
+  chat.add(counts);
+  return labelled(pieces, preference, where, outcome);
 }
 
 void RowTokeniser::text(const Sample& sample, const std::string& where, Outcome& outcome) const {
@@ -359,15 +370,10 @@ void RowTokeniser::prompted(const Sample& sample, const std::string& where, Outc
   }
   std::vector<int32_t> reply = tokenizer_.encode(sample.reply, false);
   if (const auto eos = tokenizer_.eos_id()) reply.push_back(*eos);
-  Example example{.input_ids = plain_prompt_ids(tokenizer_, sample.text), .source = where};
-  outcome.tokens_by_role["user"] = example.length();
-  outcome.tokens_by_role["assistant"] = static_cast<int64_t>(reply.size());
-  if (spec_.train_on_prompt) example.labels = example.input_ids;
-  example.labels.resize(example.input_ids.size(), kIgnore);
-  for (auto* ids : {&example.input_ids, &example.labels}) ids->insert(ids->end(), reply.begin(), reply.end());
-  if (!fits(example, outcome)) return;
-  outcome.trained_by_role["assistant"] = example.trained_tokens();
-  outcome.examples.push_back(std::move(example));
+  const Pieces pieces{{.ids = plain_prompt_ids(tokenizer_, sample.text), .role = "user", .trained = false},
+                      {.ids = std::move(reply), .role = "assistant", .trained = true}};
+  Example example = labelled(pieces, Preference::kNone, where, outcome);
+  if (fits(example, outcome)) outcome.examples.push_back(std::move(example));
 }
 
 void RowTokeniser::check_ids(const Example& example) const {

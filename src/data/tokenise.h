@@ -57,6 +57,8 @@ class RowTokeniser {
   void chat(Sample& sample, const std::string& where, Outcome& outcome) const;
   Example rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
                    const std::string& where, Outcome& outcome) const;
+  Example labelled(const std::vector<ChatTemplate::Piece>& pieces, Preference preference, const std::string& where,
+                   Outcome& outcome) const;
   void text(const Sample& sample, const std::string& where, Outcome& outcome) const;
   void tokens(Sample& sample, const std::string& where, Outcome& outcome) const;
   void prompted(const Sample& sample, const std::string& where, Outcome& outcome) const;

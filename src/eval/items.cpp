@@ -8,6 +8,7 @@
 #include "data/chosen_rows.h"
 #include "data/formats.h"
 #include "data/introduce.h"
+#include "data/message_lists.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/read/data_files.h"
@@ -133,7 +134,11 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
         if (!headless.empty() && !one(file.string() + ":1", [&] { take(named(headless), file.string() + ":1"); }))
           return false;
       }
-      if (headless.empty()) return one(where, [&] { take(row.value, where); });
+      if (headless.empty())
+        return one(where, [&] {
+          parse_message_lists(row.value, source);
+          take(row.value, where);
+        });
       std::vector<std::string> values;
       for (const auto& item : row.value.items()) values.push_back(text_of(item.value(), "a field"));
       return one(where, [&] { take(named(values), where); });

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "data/chosen_rows.h"
 #include "data/formats.h"
+#include "data/message_lists.h"
 #include "data/read/rows.h"
 #include "data/tokenise.h"
 #include "generate/replies/shown_reply.h"
@@ -69,6 +70,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
         row.parse();
         try {
           if (!row.bad.empty()) throw BadRow(row.bad);
+          parse_message_lists(row.value, source);
           Sample sample = read_prompt(row.value, source);
           if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
           asked.push_back({prompt_of(session, std::move(sample)), where});

@@ -248,8 +248,6 @@ CompletionRequest read_chat_request(std::string_view body) {
     throw RequestError(400, error.what(), "chat_template_kwargs");
   }
   if (out.messages.empty()) refuse("messages", "is empty; give at least the user's message");
-  for (Message& message : out.messages)
-    if (message.role == "developer") message.role = "system";
   read_tools(fields, out);
   return out;
 }

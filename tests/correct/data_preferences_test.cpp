@@ -161,6 +161,37 @@ TEST_F(Preferences, RankingInDatasetInfoLikeLlamaFactory) {
   EXPECT_EQ(rows(R"({"instruction": "Q", "chosen": "yes", "rejected": "no"})"), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
+// TRL's form without a prompt. The space before the first difference belongs to the replies.
+TEST_F(Preferences, TwoTextsWithoutAPromptBeginWithIt) {
+  EXPECT_EQ(rows(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})"),
+            (Rows{"+ The sky is[ blue.</s>]", "- The sky is[ green.</s>]"}));
+  const Sample accents = read_pair({{"chosen", "aé"}, {"rejected", "aè"}}, {});  // the letters share their first byte
+  EXPECT_EQ(accents.messages.at(0).content, "a");
+  EXPECT_EQ(accents.messages.at(1).content, "é");
+}
+
+TEST_F(Preferences, APairIsTwoRatedReplies) {
+  spec.rows = RowKind::kRatedReplies;
+  const std::string pair = R"({"prompt": "Q", "chosen": "yes", "rejected": "no"})";
+  EXPECT_EQ(rows(pair), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+  EXPECT_EQ(rows(pair, R"("ranking": true)"), (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+  EXPECT_EQ(load().report.examples, 2);
+  EXPECT_EQ(rows(R"({"chosen": "It is so", "rejected": "It is not"})"),
+            (Rows{"+ It is[ so</s>]", "- It is[ not</s>]"}));
+}
+
+TEST_F(Preferences, ARatedCompletionIsTrainedWhole) {
+  spec.rows = RowKind::kRatedReplies;
+  const std::string turns =
+      R"([{"role": "assistant", "content": "a"}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}])";
+  for (const char* prompt : {R"("Q")", R"([{"role": "user", "content": "Q"}])"})
+    EXPECT_EQ(rows(R"({"label": true, "prompt": )" + std::string(prompt) + R"(, "completion": )" + turns + "}"),
+              Rows{"+ Q[a</s>]r[b</s>]"});
+  EXPECT_EQ(rows(R"({"label": true, "messages": [{"role": "user", "content": "Q"}, )" + turns.substr(1) + "}"),
+            Rows{"+ Qa</s>r[b</s>]"})
+      << "of other conversations, only the last reply is rated";
+}
+
 TEST_F(Preferences, PairsAreCutOrDroppedTogether) {
   const std::string text =
       "{\"prompt\": \"Q\", \"chosen\": \"yes\", \"rejected\": \"0123456789\"}\n"

@@ -29,7 +29,7 @@ TEST(ServeRequests, AChatRequestIsRead) {
       "frequency_penalty": 0, "logit_bias": {}, "response_format": {"type": "text"}})");
   EXPECT_TRUE(request.chat && request.stream && request.include_usage);
   ASSERT_EQ(request.messages.size(), 4u);
-  EXPECT_EQ(request.messages[0].role, "system");
+  EXPECT_EQ(request.messages[0].role, "developer") << "the chat template decides whether it gets the role system";
   EXPECT_EQ(request.messages[1].content, "a\nb");
   EXPECT_EQ(json::parse(request.messages[2].extra_json)["tool_calls"][0]["function"]["arguments"], "{\"x\": 1}")
       << "the chat template decides whether it gets an object";

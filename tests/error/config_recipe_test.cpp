@@ -205,6 +205,8 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
   EXPECT_EQ(message("freeze_trainable_layers: 3\n"),
             "FILE:1: freeze_trainable_layers needs finetuning_type: freeze, found lora; remove the key, or change "
             "finetuning_type");
+  EXPECT_THAT(message("mask_history: true\ntrain_on_prompt: true\n"),
+              testing::HasSubstr("FILE:1: mask_history trains only the last reply, but train_on_prompt trains"));
   EXPECT_EQ(message("fp16: true\npure_bf16: true\n"), "FILE:1 and FILE:2: only one of fp16 and pure_bf16 can be true");
   EXPECT_THAT(message("optim: muon\n"), HasSubstr("muon updates the layers' own matrices"));
   EXPECT_THAT(message("use_apollo: true\n"), HasSubstr("APOLLO projects the gradients"));

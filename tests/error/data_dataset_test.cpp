@@ -289,8 +289,9 @@ TEST_F(DataErrors, JsonInAStringMayNotNestDeeperThanARow) {
 
 TEST_F(DataErrors, ToolsOfAWrongType) {
   const std::string head = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a")";
-  expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"),
-              "'tool_calls' must be an array, but it is string");
+  expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "x"}]})"), "'tool_calls' is a text, but not valid JSON");
+  expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": "{}"}]})"),
+              "'tool_calls' must be an array, but it is object");
   expect_says(failure_of("a.jsonl", head + R"(, "tool_calls": [3]}]})"), "'tool_calls' must hold objects");
   expect_says(failure_of("a.jsonl", head + R"(}], "tools": [3]})"), "'tools' must hold objects, but one is number");
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "data/chat/chat.h"
 #include "data/formats.h"
+#include "data/message_lists.h"
 #include "data/preferences.h"
 #include "data/read/rows.h"
 #include "data_fixtures.h"
@@ -30,7 +31,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         try {
           DataSource source;
           source.formatting = formatting;
-          const Sample sample = read(row.value, source);
+          nlohmann::ordered_json value = row.value;
+          parse_message_lists(value, source);
+          const Sample sample = read(value, source);
           for (const auto* messages : {&sample.messages, &sample.rejected})
             if (!messages->empty()) chat.render(*messages, sample.tools_json);
           if (sample.kind == Sample::Kind::kText) tokenizer.encode(sample.text, true);

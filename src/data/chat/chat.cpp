@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "data/chat/chat_state.h"
 #include "data/chat/masked_tokens.h"
 #include "data/chat/system_message.h"
@@ -72,9 +73,13 @@ jinja::Template::Rendered ChatTemplate::State::rendered(const ordered_json& mess
 ordered_json ChatTemplate::State::checked_messages(const std::vector<Message>& messages,
                                                    const TemplateInput& given) const {
   const TemplateSource& source = source_for(given);
+  const bool knows_developer = std::ranges::any_of(std::array{"'developer'", "\"developer\""}, [&](const char* name) {
+    return source.text.find(name) != std::string::npos;
+  });
   ordered_json out = ordered_json::array();
   for (const Message& message : messages) {
     out.push_back(message_json(message, source.calls));
+    if (message.role == "developer" && !knows_developer) out.back()["role"] = "system";
     if (out.back().contains("tool_calls") && source.text.find("tool_calls") == std::string::npos)
       refuse_unrendered("tool calls");
     if (built_in && message.role == "tool")
@@ -199,6 +204,29 @@ void ChatTemplate::State::set_built_in(const BuiltInTemplate& known, const Think
   add_stop(tokenizer.eos_token());
 }
 
+// Sets `uninvited`: the text after the token that ends a reply, if the prompt for a reply ends with this text.
+void ChatTemplate::State::find_uninvited_prompt() {
+  const ordered_json question = {{"role", "user"}, {"content", "a"}};
+  const ordered_json reply = {{"role", "assistant"}, {"content", kContentMark}};
+  try {
+    const std::string text = rendered({question, reply}, {}, false).text;
+    const size_t at = text.find(kContentMark);
+    if (at == std::string::npos) return;
+    std::string_view after = std::string_view(text).substr(at + kContentMark.size());
+    const std::vector<int32_t> ids = tokenizer.encode(after, false);
+    const auto end = std::ranges::find_if(ids, [this](int32_t id) { return tokenizer.is_special(id); });
+    if (end == ids.end()) return;
+    const std::string token = tokenizer.token(*end);
+    const size_t begin = after.find(token);
+    if (begin == std::string_view::npos) return;
+    after.remove_prefix(begin + token.size());
+    if (!is_blank(after) && rendered(ordered_json::array({question}), {}, true).text.ends_with(after))
+      uninvited = after;
+  } catch (const UserError&) {
+    // The template refuses these messages.
+  }
+}
+
 // Finds the end-of-turn tokens of the model's own template, whose text is `source`.
 void ChatTemplate::State::find_stops(const std::string& source) {
   add_stop(tokenizer.eos_token());
@@ -212,7 +240,7 @@ void ChatTemplate::State::find_stops(const std::string& source) {
     const size_t at = text.find(kContentMark);
     if (at != std::string::npos) {
       std::optional<int32_t> last;
-      after = tokenizer.encode(std::string_view(text).substr(at + kContentMark.size()), false);
+      after = tokenizer.encode(without_prompt(text).substr(at + kContentMark.size()), false);
       for (int32_t id : after) {
         if (tokenizer.is_special(id))
           last = id;
@@ -292,6 +320,7 @@ std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTempl
   }
   if (thinking.enabled) state->variables["enable_thinking"] = *thinking.enabled;
   if (thinking.keep_old) state->variables["preserve_thinking"] = true;
+  state->find_uninvited_prompt();
   state->find_stops(source);
   state->find_call_forms();
   return state;
@@ -365,6 +394,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
   const bool marked = !full.generated.empty() && !full.generated_elsewhere;
   std::vector<TurnSpan> spans = marked ? state.spans_by_marks(messages, json, given, full)
                                        : state.spans_by_prefix(messages, json, given, full.text, counts);
+  state.add_marked(spans, messages, json, given, full.text);
   state.want_calls(spans, messages, json, full.text);
   const bool lost = state.loses_thought(messages, json, given, full.text);
   if (lost) ++counts.lost_thoughts;
@@ -378,7 +408,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
       stopped = after != span.end;
       span.end = after;
     }
-    if (!stopped && span.trained) ++counts.without_end;
+    if (!stopped && span.trained && messages[span.message].role == "assistant") ++counts.without_end;
     if (span.prompt_thinks && !(lost && &span == &spans.back())) ++counts.prompt_thinks;
     cuts.push_back(span.begin);
     cuts.push_back(span.end);
@@ -390,7 +420,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
     if (n % 2 == 1) {
       const TurnSpan& span = spans[n / 2];
       const Message& message = messages[span.message];
-      Piece piece{std::move(parts[n]), "assistant", span.trained, {}, message.weight};
+      Piece piece{std::move(parts[n]), message.role, span.trained, {}, message.weight};
       if (span.trained && !message.spans.empty()) {
         const auto content = state.content_edge(json, given, full.text, span.message, false);
         const size_t length = message.content.size();

@@ -1,8 +1,9 @@
 // Defines chat messages and ChatTemplate, which turns a conversation into its text and the spans to train.
 //
-// The spans to train are the assistant's turns with their end-of-turn tokens. {% generation %} marks in the template
-// show where the turns are. Without marks, a turn is the text that follows the prompt for this turn. The text is
-// tokenised without adding special tokens, because the template itself writes bos_token where it wants it.
+// The spans to train are the assistant's turns with their end-of-turn tokens, and the contents of other messages that
+// the row marks (Message::marked) with theirs. {% generation %} marks in the template show where the turns are. Without
+// marks, a turn is the text that follows the prompt for this turn. The text is tokenised without adding special tokens,
+// because the template itself writes bos_token where it wants it.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,14 @@ struct Message {
   std::vector<ContentSpan> spans = {};
   bool no_content = false;  // the row has no content or null, so `content` is ""
   bool of_prompt = false;   // `train` is false only because the message belongs to the row's prompt
+  bool marked = false;      // a field of the message in the row says that it is trained; counts for all roles but
+                            // the assistant's, whose turns have `train`
 };
+
+// Returns whether the content of the message and its end-of-turn token are trained.
+inline bool is_trained(const Message& message) {
+  return message.role == "assistant" ? message.train : message.marked;
+}
 
 // How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore these
 // settings.
@@ -71,14 +79,15 @@ class ChatTemplate {
                               const std::string& variables = "") const;
   std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
                           const std::string& variables = "") const;
-  // Returns the text of the conversation. It does not end with a prompt for another turn.
+  // Returns the text of the conversation. It does not end with a prompt for another turn, unless the template always
+  // writes one.
   std::string text(const std::vector<Message>& messages, const std::string& tools_json = "",
                    const std::string& variables = "") const;
 
   struct Piece {
     std::vector<int32_t> ids;
-    std::string role;  // role of the turn; if the piece has several turns, role of the last one
-    bool trained;      // true: the piece is an assistant's turn that is trained, with its end-of-turn token
+    std::string role;               // role of the turn; if the piece has several turns, role of the last one
+    bool trained;                   // true: the piece is a turn that is trained, with its end-of-turn token
     std::vector<bool> masked = {};  // only for a trained turn with spans: for each token, true means not trained
     double weight = 1;              // Message::weight of a trained turn
   };

@@ -50,6 +50,7 @@ struct ChatTemplate::State {
   std::vector<std::string> stops;  // the texts of stop_ids
   std::vector<int32_t> stop_ids;
   std::optional<int32_t> reply_end;  // the token with which a trained reply ends
+  std::string uninvited;             // a prompt for a reply that the template writes at the end without being asked
   LocalTime now;
   mutable std::mutex counting;  // protects `counts`
   mutable Counts counts = {};
@@ -60,8 +61,13 @@ struct ChatTemplate::State {
   [[noreturn]] void refuse_unrendered(std::string_view what) const;  // throws UserError
   jinja::Template::Rendered rendered(const nlohmann::ordered_json& messages, const TemplateInput& given,
                                      bool for_reply) const;
+  // Returns the messages as the template gets them. The role `developer` becomes `system` unless the template names it.
   nlohmann::ordered_json checked_messages(const std::vector<Message>& messages, const TemplateInput& given) const;
 
+  // Returns the text without a prompt for a reply at its end (`uninvited`).
+  std::string_view without_prompt(std::string_view text) const {
+    return text.substr(0, text.size() - (text.ends_with(uninvited) ? uninvited.size() : 0));
+  }
   // Returns the end of the first end-of-turn token at or after `at`; nullopt when there is none.
   std::optional<size_t> first_stop(std::string_view text, size_t at) const;
   // Returns the end of the end-of-turn token that follows `at`, perhaps after white space; `at` itself when there is
@@ -79,6 +85,10 @@ struct ChatTemplate::State {
                                         const TemplateInput& given, const std::string& full, Counts& counts) const;
   std::vector<TurnSpan> spans_by_marks(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
                                        const TemplateInput& given, const jinja::Template::Rendered& full) const;
+  // Adds a span for each marked message (Message::marked) to the spans of the assistant's turns: its content, with the
+  // end-of-turn token that follows.
+  void add_marked(std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
+                  const nlohmann::ordered_json& json, const TemplateInput& given, const std::string& full) const;
   // Requires that each call of a trained turn is in the turn's text.
   void want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
                   const nlohmann::ordered_json& json, std::string_view text) const;
@@ -87,6 +97,7 @@ struct ChatTemplate::State {
   bool loses_thought(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
                      const TemplateInput& given, std::string_view text) const;
   void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
+  void find_uninvited_prompt();
   void find_stops(const std::string& source);
   void find_call_forms();
   // Returns whether both templates render a plain conversation with a system message to the same text, except for white

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "data/chat/chat_state.h"
+#include "data/chat/system_message.h"
 #include "data/chat/thinking_tags.h"
 
 namespace fettle {
@@ -103,8 +104,11 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
   size_t last_turn = 0;
   for (size_t i = 0; i < messages.size(); ++i)
     if (messages[i].role == "assistant") last_turn = i;
+  bool asked = false;  // somebody spoke to the assistant
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role != "assistant") continue;
+    asked = asked || (messages[i].role != "assistant" && !is_system(messages[i].role));
+    // A greeting has no prompt, which some templates refuse to render.
+    if (messages[i].role != "assistant" || (!asked && !messages[i].train)) continue;
     ordered_json head = ordered_json::array();
     for (size_t m = 0; m < i; ++m) head.push_back(json[m]);
     const std::string prompt = rendered(head, given, true).text;
@@ -113,7 +117,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
     bool rewrote = false, thinks = false;
     if (!full.starts_with(prompt)) {
       const size_t common = where_they_differ(prompt, full);
-      const std::string bare = rendered(head, given, false).text;
+      const std::string bare(without_prompt(rendered(head, given, false).text));
       if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
         begin = common;
         thinks = true;
@@ -141,7 +145,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
       }
     }
     head.push_back(json[i]);
-    const std::string upto = i + 1 == messages.size() ? full : rendered(head, given, false).text;
+    const std::string upto(without_prompt(i + 1 == messages.size() ? full : rendered(head, given, false).text));
     if (full.starts_with(upto)) {
       end = upto.size();
     } else {
@@ -199,6 +203,30 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_marks(const std::vector<Mess
         "  prompt   {}\n  training {}",
         name, excerpt(prompt, common), excerpt(full.text, common));
   return spans;
+}
+
+void ChatTemplate::State::add_marked(std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
+                                     const ordered_json& json, const TemplateInput& given,
+                                     const std::string& full) const {
+  const size_t turns = spans.size();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].role == "assistant" || !messages[i].marked) continue;
+    const auto begin = content_edge(json, given, full, i, false), end = content_edge(json, given, full, i, true);
+    if (!begin || !end || *end < *begin)
+      throw UserError(
+          "{} does not write the content of message {} as it is, so the message cannot be trained; remove its "
+          "`\"train\": true` or weight, or choose a built-in template with `template:`",
+          name, i + 1);
+    spans.push_back({*begin, after_stop(full, *end), i, true});
+  }
+  if (spans.size() == turns) return;
+  std::ranges::sort(spans, {}, &TurnSpan::begin);
+  for (size_t n = 1; n < spans.size(); ++n)
+    if (spans[n].begin < spans[n - 1].end)
+      throw UserError(
+          "{} writes messages {} and {} into each other, so they cannot be trained; remove `\"train\": true` or the "
+          "weight of the one that is not the assistant's, or choose a built-in template with `template:`",
+          name, spans[n - 1].message + 1, spans[n].message + 1);
 }
 
 void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,

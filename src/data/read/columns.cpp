@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/json_text.h"
+#include "base/text.h"
 
 namespace fettle {
 
@@ -54,6 +55,15 @@ ordered_json json_of_text(const std::string& text, const std::string& what) {
   if (const auto large = large_integers(text); !large.empty())
     bad_row("{} has the integer {}, which has more than 64 bits; write it in quotes, as a string", what, large[0]);
   return value;
+}
+
+ordered_json list_of(const ordered_json& value, const std::string& what) {
+  if (!value.is_string()) return value;
+  const auto& text = value.get_ref<const std::string&>();
+  if (is_blank(text)) return ordered_json::array();
+  ordered_json list = json_of_text(text, what);
+  if (list.is_discarded()) bad_row("{} is a text, but not valid JSON", what);
+  return list;
 }
 
 }  // namespace fettle

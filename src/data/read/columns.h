@@ -46,4 +46,8 @@ std::string text_column(const nlohmann::ordered_json& row, const std::string& co
 // for an integer with more than 64 bits; the message calls the text `what`.
 nlohmann::ordered_json json_of_text(const std::string& text, const std::string& what);
 
+// Returns a list that a row has as an array or as JSON text; a blank text stands for an empty list. Throws BadRow for a
+// text that is not JSON; the message calls the value `what`. Returns other values as they are.
+nlohmann::ordered_json list_of(const nlohmann::ordered_json& value, const std::string& what);
+
 }  // namespace fettle

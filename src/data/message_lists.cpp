@@ -1,0 +1,49 @@
+#include "data/message_lists.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "data/formats.h"
+#include "data/messages.h"
+#include "data/read/columns.h"
+
+namespace fettle {
+namespace {
+
+using nlohmann::ordered_json;
+
+bool is_message(const ordered_json& value, const MessageNames& names) {
+  const ordered_json* role = value.is_object() ? find_column(value, names.role) : nullptr;
+  return role && role->is_string() && names.roles.contains(role->get<std::string>()) &&
+         std::ranges::any_of(std::array<std::string, 3>{names.content, "tool_calls", "function_call"},
+                             [&](const std::string& field) { return value.contains(field); });
+}
+
+bool has_only_messages(const ordered_json& list, const DataSource& source) {
+  return !list.empty() && std::ranges::any_of(std::array{false, true}, [&](bool sharegpt) {
+    const MessageNames names = message_names(source, sharegpt);
+    return std::ranges::all_of(list, [&](const ordered_json& value) { return is_message(value, names); });
+  });
+}
+
+// Returns whether the column has a text that may be the JSON text of a list.
+bool may_be_list(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find_column(row, column);
+  return value && value->is_string() && trimmed(value->get_ref<const std::string&>()).starts_with('[');
+}
+
+}  // namespace
+
+void parse_message_lists(ordered_json& row, const DataSource& source) {
+  const auto parse = [&](const std::string& column, bool any_list) {
+    if (!may_be_list(row, column)) return;
+    ordered_json list = json_of_text(row[column].get_ref<const std::string&>(), "'" + column + "'");
+    if (list.is_array() && (any_list || has_only_messages(list, source))) row[column] = std::move(list);
+  };
+  parse(turns_column(row, source), true);
+  for (const char* column : {"prompt", "completion", "chosen_messages", "rejected_messages"}) parse(column, false);
+  for (const char* which : {"chosen", "rejected"}) parse(source.column(which, which), false);
+}
+
+}  // namespace fettle
