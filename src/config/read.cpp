@@ -94,15 +94,22 @@ class Reader {
   Wishes wishes() const { return wishes_; }
 
   // Sets the keys that the settings of DeepSpeed, FSDP or accelerate and the rows with `if_unset` ask for. Keys that
-  // the recipe sets keep their values.
-  void grant_wishes() {
-    const Wishes wishes = std::exchange(wishes_, {});
+  // the recipe sets keep their values. `of_offload` chooses between the keys offload_* and all others.
+  void grant_wishes(bool of_offload) {
+    const Wishes wishes = wishes_;
     for (const auto& [key, wish] : wishes) {
+      if (key.starts_with("offload_") != of_offload) continue;
       if (key == "lr_scheduler_type" && recipe_.places.has(key) && recipe_.lr_scheduler_type != wish.value)
         warn("{}: {} has a scheduler ({}), which DeepSpeed would use; Fettle uses lr_scheduler_type: {}", wish.where,
              wish.by, wish.word == wish.value ? wish.word : fmt::format("{}, here {}", wish.word, wish.value),
              recipe_.lr_scheduler_type);
-      if (recipe_.places.has(key.substr(0, key.find('.'))) || !suits(key)) continue;
+      if (recipe_.places.has(key.substr(0, key.find('.')))) continue;
+      if (!suits(key)) {
+        if (key == "offload_dir")
+          info("{}: {} keeps the optimizer state in {}, but offload_dir does not work with {}", wish.where, wish.by,
+               wish.value, recipe_.finetuning_type == "lora" ? "finetuning_type: lora" : "optim: sgd");
+        continue;
+      }
       overriding_ = wish.overrides;
       take(key, {YAML::Node(wish.value), wish.where});
       overriding_ = false;
@@ -143,14 +150,16 @@ class Reader {
  private:
   // Returns whether the recipe can take this key from another tool's settings. bf16 and fp16 exclude each other.
   // warmup_steps would overrule warmup_ratio. min_lr_rate belongs to one schedule, and min_lr excludes it.
-  // eval_strategy needs rows to evaluate on. offload_dir_weights needs offload_dir, and a run with both float32 and
-  // 16-bit weights.
+  // eval_strategy needs rows to evaluate on. offload_dir is for trained weights and rules with state; if it is not
+  // taken, offload_optimizer is. offload_dir_weights needs offload_dir, and a run with both float32 and 16-bit weights.
   bool suits(const std::string& key) const {
     if (key == "bf16") return !recipe_.fp16;
     if (key == "fp16") return !recipe_.bf16 && !recipe_.pure_bf16;
     if (key == "warmup_steps") return recipe_.warmup_ratio == 0;
     if (key == "min_lr_rate") return recipe_.lr_scheduler_type == "cosine_with_min_lr" && !recipe_.min_lr;
     if (key == "eval_strategy") return recipe_.val_size > 0 || !recipe_.eval_dataset.empty();
+    if (key == "offload_dir") return recipe_.finetuning_type != "lora" && recipe_.optim != "sgd";
+    if (key == "offload_optimizer") return recipe_.offload_dir.empty();
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);
   }
@@ -509,9 +518,10 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
     if (!dialect.handled_words.contains(name) && !repeats_seed(name, given.node, all))
       reader.take_override(name, given);
   reader.take_meant(dialect.meant_words, "the command line");
-  reader.grant_wishes();
+  reader.grant_wishes(false);
   refuse_model_name_alone(recipe, all, words);
   if (other) reader.take_usual(dialect, place);
+  reader.grant_wishes(true);  // after the tool's defaults, which may set the method and the dtype
   turn_dropout_off(recipe, dialect);
   // Transformers then saves no checkpoint during a run. The other strategies ignore save_steps.
   if (recipe.save_strategy == "steps" && recipe.save_steps == 0) recipe.save_strategy = "no";

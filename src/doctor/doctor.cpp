@@ -70,15 +70,16 @@ void measure(Findings& findings, Devices& devices) {
 int run_doctor(const DeviceRequest& request, const DoctorOptions& options, std::ostream& out) {
   Findings findings;
   findings.add({"fettle", Verdict::kGood, options.version, "", {{"version", options.version}}});
-  check_plugin(findings, request.plugin);
+  const bool found = check_plugin(findings, request.plugin);
 
   std::optional<Devices> devices;
-  const bool opened = findings.attempt("devices", [&] {
+  const bool opened = found && findings.attempt("devices", [&] {
     DeviceRequest asked = request;
     asked.require_arithmetic = false;
     devices.emplace(asked);
     return describe(*devices);
   });
+  if (!found) findings.add({"devices", Verdict::kSkipped, "only a plugin can open them", ""});
   if (opened) findings.attempt("memory", [&] { return describe_memory(*devices); });
   if (opened && findings.attempt("arithmetic", [&] { return check_arithmetic(*devices); }))
     measure(findings, *devices);

@@ -5,12 +5,23 @@
 #include "base/error.h"
 
 namespace fettle {
+namespace {
+
+// Splits an error's message into the fault and the remedy, which begins after the first "; ".
+Finding finding_of(const std::string& check, const std::string& message) {
+  const size_t end = message.find("; ");
+  if (end == std::string::npos)
+    return {check, Verdict::kBad, message, "see docs/troubleshooting.md; if that does not help, report this output"};
+  return {check, Verdict::kBad, message.substr(0, end), message.substr(end + 2)};
+}
+
+}  // namespace
 
 bool Findings::attempt(const std::string& name, const std::function<Finding()>& check) {
   try {
     all_.push_back(check());
   } catch (const std::exception& error) {
-    all_.push_back({name, Verdict::kBad, error.what(), ""});
+    all_.push_back(finding_of(name, error.what()));
   }
   return all_.back().verdict != Verdict::kBad;
 }

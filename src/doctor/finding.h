@@ -20,15 +20,15 @@ struct Finding {
   std::string check;  // "plugin", "library", "matmul f32"
   Verdict verdict;
   std::string text;    // one line
-  std::string remedy;  // how to correct it; empty when there is nothing to correct
+  std::string remedy;  // how to correct it; empty only when there is nothing to correct
   nlohmann::json figures = nlohmann::json::object();
 };
 
 class Findings {
  public:
   void add(Finding finding) { all_.push_back(std::move(finding)); }
-  // Adds the finding that `check` returns. When `check` throws, adds a bad finding with the error's message, which has
-  // the remedy. Returns true when the finding is not bad.
+  // Adds the finding that `check` returns. When `check` throws, adds a bad finding with the error's fault and remedy.
+  // Returns true when the finding is not bad.
   bool attempt(const std::string& name, const std::function<Finding()>& check);
   const std::vector<Finding>& all() const { return all_; }
   bool bad() const;

@@ -51,14 +51,14 @@ void move_all(const fs::path& folder, Move move) {
 
 }  // namespace
 
-void check_plugin(Findings& findings, const std::string& plugin) {
+bool check_plugin(Findings& findings, const std::string& plugin) {
   fs::path path;
   const bool found = findings.attempt("plugin", [&]() -> Finding {
     path = Plugin::find(plugin);
     if (path.empty()) Plugin::load(plugin);  // throws an error that lists the searched places and the remedy
     return {"plugin", Verdict::kGood, path.string(), ""};
   });
-  if (!found) return;
+  if (!found) return false;
   const Vendor& vendor = vendor_of_file(path.filename().string());
   if (!vendor.driver.library.empty())
     findings.attempt("driver", [&]() -> Finding {
@@ -87,6 +87,7 @@ void check_plugin(Findings& findings, const std::string& plugin) {
             "",
             {{"names", names}}};
   });
+  return true;
 }
 
 namespace {

@@ -9,8 +9,9 @@
 
 namespace fettle {
 
-// Adds findings about the plugin's file, its driver, each missing library, and all libraries together.
-void check_plugin(Findings& findings, const std::string& plugin);
+// Adds findings about the plugin's file, its driver, each missing library, and all libraries together. Returns whether
+// the file was found.
+bool check_plugin(Findings& findings, const std::string& plugin);
 
 // Measures the disk with a file of 64 MB in the folder, or in the nearest parent folder that exists. Writes the file,
 // waits until the bytes are on the disk, drops them from the file cache, and reads them again. Figures:

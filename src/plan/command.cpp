@@ -53,10 +53,12 @@ int run_plan(const Request& request, const PlanOptions& options, std::ostream& o
   else
     live_line(fmt::format("compiling the step for {}", machine.title()));
   const Variant variant = choice ? choice->taken().variant : Variant{};
+  std::optional<StepPlan> fitted;
+  if (by) fitted = largest_fit(request, variant, machine, *by);
   std::optional<PlannedRemat> remat;
-  if (request.remat_is_auto() && !by) remat = plan_remat(request, variant, machine);
-  PlanResult result{.plan = by       ? largest_fit(request, variant, machine, *by)
-                            : remat  ? remat->plan
+  if (request.remat_is_auto()) remat = plan_remat(request, fitted ? fitted->variant : variant, machine);
+  PlanResult result{.plan = remat    ? remat->plan
+                            : fitted ? *fitted
                             : choice ? *choice->taken().plan
                                      : plan_step(request, variant, machine),
                     .choice = choice};

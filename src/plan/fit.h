@@ -26,8 +26,9 @@ enum class FitBy { kBatch, kSequence };
 
 // Returns the plan with the largest per_device_train_batch_size or cutoff_len that fits `machine`. The search for
 // cutoff_len has a precision of 1/64. It ends at max_position_embeddings, or at the recipe's cutoff_len if that is
-// larger. If no size fits, returns the plan of the smallest size. Treats `gradient_checkpointing: auto` as full. Prints
-// the sizes that it tries to stderr. Throws UserError when the machine's memory is not known.
+// larger. If no size fits, returns the plan of the smallest size. Treats `gradient_checkpointing: auto` as full, with
+// which the largest sizes fit. Prints the sizes that it tries to stderr. Throws UserError when the machine's memory is
+// not known.
 StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by);
 
 }  // namespace fettle

@@ -36,7 +36,7 @@ std::string StepPlan::limited_by() const {
 namespace {
 
 Assumptions assumptions_for(const Run& run, int64_t length) {
-  Assumptions out;
+  Assumptions out{.tf32 = run.tf32};
   if (run.model.config.num_experts > 0)
     out.expert_blocks = balanced_blocks(run.model.config, run.sharding.mesh(), run.batch.sequences, length);
   return out;

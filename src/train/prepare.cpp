@@ -22,6 +22,13 @@
 namespace fettle {
 namespace {
 
+// Returns when the run starts, which is what the first process says: hosts may have other clocks and time zones, but
+// must show the same date in chat templates.
+LocalTime start_of_all(const LocalTime& own, const Processes& processes) {
+  const std::string first = processes.agree("start time", [&] { return to_json(own).dump(); })[0];
+  return read_local_time(nlohmann::json::parse(first));
+}
+
 // In a resumed run, chat templates get the date on which the run first started.
 DataSpec started_at(const LocalTime& started, DataSpec spec) {
   spec.started = started;
@@ -95,6 +102,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   auto resume = find_resume_point(asked, repository);
   phases.done("checked the recipe");
   RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
+  record.started = start_of_all(record.started, processes);
   if (resume) find_best(asked, resume->checkpoint, record);
 
   // The rows.

@@ -150,9 +150,11 @@ TEST_F(RecipeFile, ReadsLlamaFactoryPretraining) {
 }
 
 TEST_F(RecipeFile, DeepSpeedsNvmeBecomesOffloadDir) {
-  const Recipe nvme = read(
+  const std::string full = "finetuning_type: full\n";
+  const std::string state =
       R"(deepspeed: {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}})"
-      "\n");
+      "\n";
+  const Recipe nvme = read(full + state);
   EXPECT_EQ(nvme.offload_dir, "/nvme");
   EXPECT_FALSE(nvme.offload_optimizer || nvme.offload_param);
   const Recipe weights =
@@ -166,20 +168,35 @@ TEST_F(RecipeFile, DeepSpeedsNvmeBecomesOffloadDir) {
       R"( "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}})"
       "\n";
   for (const auto& [dtype, moves] : {std::pair{"bf16", true}, {"fp16", true}, {"pure_bf16", false}, {"tf32", false}}) {
-    const Recipe both = read(all + dtype + ": true\n");
+    const Recipe both = read(full + all + dtype + ": true\n");
     EXPECT_TRUE(both.offload_dir == "/nvme" && both.offload_param);
     EXPECT_EQ(both.offload_dir_weights, moves) << dtype;
   }
-  EXPECT_FALSE(read(all + "bf16: true\noffload_dir_weights: false\n").offload_dir_weights);
-  const Recipe accelerate = read(
-      "accelerate_config: {mixed_precision: bf16, deepspeed_config: {offload_optimizer_device: nvme, "
-      "offload_optimizer_nvme_path: /nvme, offload_param_device: nvme}}\n");
+  EXPECT_FALSE(read(full + all + "bf16: true\noffload_dir_weights: false\n").offload_dir_weights);
+  // Axolotl's defaults are full tuning in bf16.
+  const Recipe axolotl = read("base_model: m\nmicro_batch_size: 2\n" + all);
+  EXPECT_TRUE(axolotl.offload_dir == "/nvme" && axolotl.offload_dir_weights);
+  const Recipe accelerate =
+      read(full +
+           "accelerate_config: {mixed_precision: bf16, deepspeed_config: {offload_optimizer_device: nvme, "
+           "offload_optimizer_nvme_path: /nvme, offload_param_device: nvme}}\n");
   EXPECT_EQ(accelerate.offload_dir, "/nvme");
   EXPECT_TRUE(accelerate.offload_dir_weights);
   // Without a folder, host memory is used.
-  const Recipe nowhere = read(R"(deepspeed: {"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})"
-                              "\n");
+  const Recipe nowhere = read(full + R"(deepspeed: {"zero_optimization": {"offload_optimizer": {"device": "nvme"}}})"
+                                     "\n");
   EXPECT_TRUE(nowhere.offload_optimizer && nowhere.offload_dir.empty());
+  // offload_dir is neither for adapters nor for rules without state, so host memory is used too.
+  for (const std::string& other : {std::string("finetuning_type: lora\n"), full + "optim: sgd\n"}) {
+    const Recipe host = read(other + all + "bf16: true\n");
+    EXPECT_TRUE(host.offload_optimizer && host.offload_param) << other;
+    EXPECT_TRUE(host.offload_dir.empty() && !host.offload_dir_weights) << other;
+    EXPECT_NE(messages_.find("keeps the optimizer state in /nvme, but offload_dir does not work with "),
+              std::string::npos)
+        << messages_;
+  }
+  // The recipe's own folder stays.
+  EXPECT_EQ(read(full + state + "offload_dir: /disk\n").offload_dir, "/disk");
 }
 
 TEST_F(RecipeFile, DeepSpeedAndFsdpFilesThatAskForOffloadGetIt) {

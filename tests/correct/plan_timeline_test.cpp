@@ -71,6 +71,26 @@ TEST(Timeline, ADotTakesItsFlopsAtTheRateOfItsType) {
   EXPECT_DOUBLE_EQ(half.arithmetic_bound, 3 * kDot);
 }
 
+TEST(Timeline, Tf32RaisesTheRateOfF32WhereTheDeviceHasIt) {
+  HloBuilder build;
+  build.computation("main");
+  build.dot(1000, 1000, 1000, kF32);
+  Assumptions tf32 = kExact;
+  tf32.tf32 = true;
+  for (const auto& [capability, seconds] : {std::pair{"8.0", 4e-3},
+                                            {"12.0a", 4e-3},
+                                            {"gfx942:sramecc+:xnack-", 4e-3},
+                                            {"7.5", 8e-3},
+                                            {"gfx950:sramecc+:xnack-", 8e-3}}) {
+    Target target = kTarget;
+    target.f32_tflops = 0.25;
+    target.chip.capability = capability;
+    EXPECT_DOUBLE_EQ(timeline(build, kExact, target).arithmetic_bound, 8e-3) << capability;
+    EXPECT_DOUBLE_EQ(timeline(build, tf32, target).arithmetic_bound, seconds) << capability;
+    EXPECT_DOUBLE_EQ(timeline(build, tf32, target).seconds, seconds) << capability;
+  }
+}
+
 TEST(Timeline, MemoryOrTheLaunchLimitsTheRest) {
   HloBuilder build;
   build.computation("main");

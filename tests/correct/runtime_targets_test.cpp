@@ -40,6 +40,45 @@ TEST(Target, MisspeltNamesGetSuggestions) {
   }
 }
 
+TEST(Target, IsFoundByTheNameOfTheDevice) {
+  for (const auto& [kind, name] : {std::pair{"NVIDIA H100 80GB HBM3", "h100"},
+                                   {"NVIDIA A100-SXM4-80GB", "a100-80"},
+                                   {"NVIDIA L40S", "l40s"},
+                                   {"NVIDIA L40", "l40"},
+                                   {"NVIDIA H100 PCIe", "h100-pcie"},
+                                   {"NVIDIA GeForce RTX 3090", "rtx3090"},
+                                   {"NVIDIA GeForce RTX 4090", "rtx4090"},
+                                   {"AMD Instinct MI300X VF", "mi300x"},
+                                   {"AMD Instinct MI250", "mi250"},
+                                   {"AMD Instinct MI250X/MI250", "mi250"}}) {
+    const Target* found = target_of_kind(kind, int64_t{80} << 30);
+    ASSERT_NE(found, nullptr) << kind;
+    EXPECT_EQ(found->name, name);
+  }
+}
+
+TEST(Target, IsNotFoundByTheNameOfAVariant) {
+  for (const char* kind :
+       {"NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 5090 D v2",
+        "NVIDIA GeForce RTX 5080 SUPER", "NVIDIA GeForce RTX 4090 Laptop GPU", "AMD Instinct MI250X", "NVIDIA H100 NVL",
+        "NVIDIA A100-PCIE-40GB", "NVIDIA A100X", "NVIDIA GH200 480GB", "NVIDIA RTX A1000", "NVIDIA L40G"})
+    EXPECT_EQ(target_of_kind(kind), nullptr) << kind;
+}
+
+// The figures of the makers' data sheets.
+TEST(Target, Tf32HasTheRateOfTheDataSheet) {
+  for (const auto& [name, tflops] : std::map<std::string, double>{{"a100-80", 156},
+                                                                  {"h100", 494.7},
+                                                                  {"l40s", 183},
+                                                                  {"gb200", 1250},
+                                                                  {"rtx3090", 35.6},
+                                                                  {"rtx4090", 82.6},
+                                                                  {"mi300x", 653.7},
+                                                                  {"mi355x", 157.3},
+                                                                  {"mi250", 45.3}})
+    EXPECT_NEAR(target_named(name).tf32_tflops(), tflops, 0.02 * tflops) << name;
+}
+
 TEST(Target, EachIsForAPluginThatCompilesAheadOfTime) {
   std::set<std::string> names;
   for (const Target& target : targets()) {

@@ -157,6 +157,9 @@ TEST(Plan, FitFindsALargerBatch) {
   const int64_t rows = json["per_device_train_batch_size"];
   EXPECT_GT(rows, 1);
   EXPECT_EQ(json["fits"], true);
+  // The policy is chosen for this size, as train would choose it.
+  ASSERT_TRUE(json.contains("gradient_checkpointing_choice")) << run.out;
+  EXPECT_EQ(json["gradient_checkpointing_choice"]["taken"], json["gradient_checkpointing"]);
   // The next size was compiled and did not fit.
   const size_t next = run.err.find(fmt::format("per_device_train_batch_size {}: ", rows + 1));
   ASSERT_NE(next, std::string::npos) << run.err;

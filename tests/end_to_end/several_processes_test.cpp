@@ -59,6 +59,8 @@ class SeveralProcesses : public testing::Test {
       std::filesystem::create_directories(place);
       std::vector<std::string> all = with(words, {std::string("plugin=") + FETTLE_SEVERAL_PLUGIN});
       if (own.contains(rank)) all = with(all, own.at(rank));
+      std::optional<Environment> zone;
+      if (zones_.contains(rank)) zone.emplace("TZ", zones_.at(rank));
       running.emplace_back(place, all, "", apart ? place.string() : "");
     }
     return running;
@@ -79,6 +81,7 @@ class SeveralProcesses : public testing::Test {
   }
 
   TempFolder folder_;
+  std::map<int, std::string> zones_;  // time zones by rank; a rank without one has that of this process
 };
 
 TEST_F(SeveralProcesses, LossesAndResultsAreThoseOfOne) {
@@ -501,6 +504,24 @@ TEST_F(SeveralProcesses, HeldOutRowsMustBeTheSame) {
     EXPECT_EQ(one.code, 2) << one.err;
     EXPECT_THAT(one.err, HasSubstr("the held-out data (its tokens) differs between"));
   }
+}
+
+// The chat template shows the time zone. All processes show that of process 0.
+TEST_F(SeveralProcesses, HostsInDifferentTimeZonesShowOneDate) {
+  zones_ = {{0, "EAST-9"}, {1, "WEST+7"}};
+  const std::string chat =
+      "template={{ strftime_now('%H %z') }}{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}"
+      "{% endfor %}";
+  std::string rows;
+  for (int i = 0; i < 8; ++i)
+    rows += nlohmann::json{{"messages",
+                            {{{"role", "user"}, {"content", "count"}},
+                             {{"role", "assistant"}, {"content", std::to_string(i)}}}}}
+                .dump() +
+            "\n";
+  write_text(folder_ / "rows.jsonl", rows);
+  const auto all = words("out", {chat, "dataset=" + (folder_ / "rows.jsonl").string(), "max_steps=1"});
+  for (const Outcome& one : run(2, all)) EXPECT_EQ(one.code, 0) << one.err;
 }
 
 // Each process has its own current folder, so `output_dir=here` means different folders, as on hosts with their own

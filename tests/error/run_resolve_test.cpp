@@ -86,6 +86,11 @@ TEST(ResolveError, StateOnADiskNeedsWholeWeightsAndState) {
   EXPECT_THAT(message("llama", {"offload_dir=/nvme", "finetuning_type=full", "optim=sgd"}),
               AllOf(HasSubstr("sgd has no state"), HasSubstr("remove offload_dir")));
   EXPECT_EQ(message("llama", {"offload_dir=/nvme", "finetuning_type=full"}), "no error");
+  // DeepSpeed's settings have a folder whatever the method.
+  const std::string deepspeed =
+      R"(deepspeed={"zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}})";
+  EXPECT_EQ(message("llama", {deepspeed}), "no error");
+  EXPECT_EQ(message("llama", {deepspeed, "finetuning_type=full", "optim=sgd"}), "no error");
   EXPECT_THAT(user_error([] {
                 make_run(
                     read_recipe("", {"offload_dir=/nvme", "finetuning_type=full", "mesh=pp=2"}),

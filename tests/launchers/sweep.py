@@ -12,7 +12,9 @@ below 1 is a share of the unbroken run's time; 3.4 is 0.4 s after step 3 is repo
 
   run    nothing                 all end with 0
   kill   SIGKILL                 the launcher ends with another code, all processes are gone 10 s later
-  term   SIGTERM                 the launcher ends with 143 and a checkpoint is there
+  term   SIGTERM                 the launcher ends with 143 and the last step has a checkpoint
+  stop   SIGTERM to the launcher the same (mpirun: 1); only with mpirun and launch, because srun kills the processes,
+                                 and torchrun itself does not run here
   hang   a launch never ends     the launcher ends with 4 (srun: or 143), and a table of the processes is printed
   cut    its host's network ends the processes of both sides are gone 15 s later
   fail   a wrong key in the      the launcher ends with 2, and all processes of other hosts print why (this happens at
@@ -22,8 +24,8 @@ Then AGAIN processes continue from the newest checkpoint, and the run must end l
 hosts are those of with_hosts.sh, which starts this script. The exit code is 1 if a trial failed.
 
 Trials are random until --seconds have passed. With --each, every launcher and number of processes gets a fixed list
-instead: SIGKILL to each process, SIGTERM, a hang and a cut network while it trains, SIGKILL while it starts, and a
-wrong recipe on each host.
+instead: SIGKILL to each process, SIGTERM to a process and to the launcher, a hang and a cut network while it trains,
+SIGKILL while it starts, and a wrong recipe on each host.
 """
 import argparse
 import collections
@@ -53,7 +55,10 @@ SILENCE = 8  # the default of FETTLE_HEARTBEAT_SECONDS
 # Seconds after which no process may be left. Where the network is cut, both sides first wait for SILENCE.
 GONE = {"kill": 10, "cut": 15}
 PAUSE = 2  # seconds for which this script stands still when the machine pauses
+PATIENCE = 2  # seconds after which mpirun passes SIGTERM on, and after which it kills the processes
 LAUNCHERS = ["srun", "srun-plain", "srun-redis", "mpirun", "torchrun", "launch"]
+STOPPED = {"mpirun": 1, "launch": 143}  # exit codes after SIGTERM to the launcher
+WHAT = ["kill", "term", "stop", "hang", "cut", "fail"]
 RANKS = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "RANK", "FETTLE_RANK"]
 
 
@@ -147,8 +152,8 @@ class Sweep:
             return [srun + ([] if launcher == "srun-plain" else ["--kill-on-bad-exit=1"]) + train]
         if launcher == "mpirun":
             hosts = ",".join(f"{host}:{each}" for host in HOSTS)
-            return [["mpirun", "--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", "on", "-H", hosts,
-                     *train]]
+            return [["mpirun", "--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", "on", "--mca",
+                     "odls_base_sigkill_timeout", str(PATIENCE), "-H", hosts, *train]]
         if launcher == "launch":
             return [[str(self.fettle), "launch", "--hosts", ",".join(HOSTS), "--per-host", str(each), "--shell",
                      str(self.folder / "bin/on"), *train[2:]]]
@@ -314,6 +319,8 @@ class Sweep:
             os.kill(there[rank], signal.SIGKILL)
         elif what == "term":
             os.kill(there[rank], signal.SIGTERM)
+        elif what == "stop":
+            started[0].terminate()
         elif what == "hang":
             (self.folder / "hang").write_text(f"{there[rank]}\n")
         elif what == "cut":
@@ -355,7 +362,8 @@ class Sweep:
             self.check_end(code, plugin)
             return "it ended before"
         text = self.text()
-        wanted = {"kill": [4, 137, 143, 9], "term": [143], "hang": [4, 143], "cut": None}[what]
+        wanted = {"kill": [4, 137, 143, 9], "term": [143], "stop": [STOPPED.get(launcher)],
+                  "hang": [4, 143], "cut": None}[what]
         if launcher in ("launch", "torchrun") and what == "kill":
             wanted = [4, 137]
         if wanted is not None and code not in wanted:
@@ -365,9 +373,10 @@ class Sweep:
         if what == "hang" and not re.search(r"process +host +phase +step", text):
             raise Failure(f"no table of the processes: {self.message()}")
         self.figures[f"{launcher} {plugin} {count} {what}"].append(took)
-        if what == "term" and not self.checkpoints() and "step 1/" in text:
-            raise Failure(f"no checkpoint: {self.message()}")
         newest = max(self.checkpoints(), default=0)
+        reported = re.findall(r"^step (\d+)/", text, re.MULTILINE)
+        if what in ("term", "stop") and reported and newest != int(reported[-1]):
+            raise Failure(f"step {reported[-1]} has no checkpoint: {self.message()}")
         (self.folder / "hang").unlink(missing_ok=True)
         code = self.wait(self.start(launcher if again > 1 else "alone", plugin, again))
         first = re.search(r"^step (\d+)/", self.text(), re.MULTILINE)
@@ -382,6 +391,8 @@ class Sweep:
         for plugin, launcher, count in itertools.product(chosen.plugins, chosen.launchers, chosen.counts):
             training = [("kill", rank) for rank in range(count)] + [(what, numbers.randrange(count)) for what in
                                                                     ("term", "hang", "cut")]
+            if launcher in STOPPED:
+                training.append(("stop", 0))
             faults = [(what, rank, numbers.uniform(1, STEPS / 2)) for what, rank in training]
             faults.append(("kill", numbers.randrange(count), numbers.uniform(0.05, 0.5)))
             faults += [("fail", 0, 0), ("fail", count - 1, 0)]
@@ -397,7 +408,7 @@ class Sweep:
                 yield f"{launcher}:{plugin}:{numbers.choice(chosen.counts)}:run:0:0:0"
         while True:
             kinds = [(launcher, plugin, what) for launcher in chosen.launchers for plugin in chosen.plugins
-                     for what in chosen.what]
+                     for what in chosen.what if what != "stop" or launcher in STOPPED]
             numbers.shuffle(kinds)
             for launcher, plugin, what in kinds:
                 count = numbers.choice(chosen.counts)
@@ -432,8 +443,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
     parser.add_argument("--launchers", nargs="+", choices=LAUNCHERS, default=LAUNCHERS)
     parser.add_argument("--plugins", nargs="+", choices=["cpu", "rocm"], default=["cpu", "rocm"])
-    parser.add_argument("--what", nargs="+", choices=["kill", "term", "hang", "cut", "fail"],
-                        default=["kill", "term", "hang", "cut", "fail"])
+    parser.add_argument("--what", nargs="+", choices=WHAT, default=WHAT)
     parser.add_argument("--counts", nargs="+", type=int, choices=[2, 4], default=[2, 4])
     parser.add_argument("--hang", type=float, default=8, help="FETTLE_HANG_SECONDS (8)")
     parser.add_argument("--build", default=ROOT / "build")

@@ -59,13 +59,13 @@ bool is_nvme(const YAML::Node& device) {
   return device.IsDefined() && device.IsScalar() && device.Scalar() == "nvme";
 }
 
-// Sets offload_dir to `folder` if DeepSpeed keeps the optimizer state on NVMe. Without a folder, host memory is used
-// instead. If DeepSpeed keeps the weights on NVMe too, the float32 weights go to the same folder.
+// Wishes for offload_dir in `folder` if DeepSpeed keeps the optimizer state on NVMe. The wish for offload_optimizer
+// stays for runs without a folder, and for those that cannot use offload_dir. If DeepSpeed keeps the weights on NVMe
+// too, the float32 weights go to the same folder.
 void offload_to_disk(Settings& out, const YAML::Node& device, const YAML::Node& folder, const YAML::Node& of_weights) {
   if (!is_nvme(device)) return;
   if (!folder.IsDefined() || !folder.IsScalar() || folder.Scalar().empty() || folder.Scalar() == "none") return;
   out.wishes["offload_dir"] = folder.Scalar();
-  out.wishes.erase("offload_optimizer");
   if (is_nvme(of_weights)) out.wishes["offload_dir_weights"] = "true";
 }
 

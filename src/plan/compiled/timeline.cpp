@@ -108,6 +108,8 @@ class Walk {
     return transfer_of(computation, instruction, module_->devices, *mesh_, devices_per_host_);
   }
 
+  double f32_tflops() const { return assumptions_->tf32 ? target_->tf32_tflops() : target_->f32_tflops; }
+
   Contributor& contributor(const HloInstruction& instruction, const std::string& work) {
     const std::string from = origin(*module_, instruction);
     Contributor& found = contributors_[{from, work}];
@@ -122,8 +124,7 @@ class Walk {
     if (!cost.counted || !rated) kernels_.insert(kernel_of(instruction));
     if (cost.flops() == 0 && cost.memory_bytes == 0) return;
     const double ideal = cost.flops_f8 / (target_->f8_tflops() * 1e12) +
-                         cost.flops_bf16 / (target_->bf16_tflops * 1e12) +
-                         cost.flops_f32 / (target_->f32_tflops * 1e12);
+                         cost.flops_bf16 / (target_->bf16_tflops * 1e12) + cost.flops_f32 / (f32_tflops() * 1e12);
     const double loads = cost.memory_bytes / (target_->memory_gb_per_s * 1e9);
     const double arithmetic = rated ? ideal / cost.share.value_or(assumptions_->arithmetic_share) : 0;
     const double memory = std::max(loads / assumptions_->memory_share, assumptions_->kernel_seconds);
@@ -268,6 +269,7 @@ std::vector<std::string> describe(const Assumptions& assumptions) {
                   100 * assumptions.memory_share, 100 * assumptions.link_share),
       fmt::format("a kernel takes at least {:.0f} us; a collective takes {:.0f} us plus the time for its bytes",
                   1e6 * assumptions.kernel_seconds, 1e6 * assumptions.transfer_seconds)};
+  if (assumptions.tf32) out.emplace_back("products of float32 reach the rate of TF32");
   if (assumptions.expert_blocks > 0)
     out.push_back(fmt::format("tokens are spread evenly over the experts: {} blocks of tokens per layer and device",
                               assumptions.expert_blocks));

@@ -22,6 +22,7 @@ struct Assumptions {
   // Number of trips of a loop over blocks of the experts' tokens. The router decides the true number; this number
   // assumes that all experts get equally many tokens (balanced_blocks). 0: the model has no experts.
   int64_t expert_blocks = 0;
+  bool tf32 = false;  // f32 products use TF32
 };
 
 // Returns one sentence per assumption, with its numbers.

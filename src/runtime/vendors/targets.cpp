@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "base/error.h"
 #include "config/nearest.h"
@@ -40,6 +41,13 @@ const Chip kRX7800XT{"gfx1101", 60, 128, 1024, 65536, 65536, 4 * kMiB, 2.43, 0};
 const Chip kRX7900XTX{"gfx1100", 96, 128, 1024, 65536, 65536, 6 * kMiB, 2.5, 0};
 const Chip kRX9070XT{"gfx1201", 64, 128, 1024, 65536, 65536, 8 * kMiB, 2.97, 0};
 
+// Returns the first number of NVIDIA's capability: 9 for "9.0a".
+int major_of(const Chip& chip) {
+  int major = 0;
+  std::from_chars(chip.capability.data(), chip.capability.data() + chip.capability.size(), major);
+  return major;
+}
+
 std::string cuda_capability(std::string_view text) {
   const bool own_generation = text.back() == 'a';
   if (own_generation) text.remove_suffix(1);
@@ -49,6 +57,12 @@ std::string cuda_capability(std::string_view text) {
 }
 
 }  // namespace
+
+double Target::tf32_tflops() const {
+  const bool amd = chip.capability.starts_with("gfx");
+  const bool has_tf32 = amd ? chip.capability.starts_with("gfx942") : major_of(chip) >= 8;
+  return has_tf32 ? bf16_tflops / 2 : f32_tflops;
+}
 
 std::string config_text(const Target& target) {
   const Chip& chip = target.chip;
@@ -181,19 +195,28 @@ bool starts_word(std::string_view text, size_t at) {
   return at == 0 || !std::isalnum(static_cast<unsigned char>(text[at - 1]));
 }
 
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c));
+bool ends_word(std::string_view text, size_t at) {
+  return at == text.size() || !std::isalnum(static_cast<unsigned char>(text[at]));
 }
 
-// Returns whether `name`, which is plain, stands in `kind` from the start of a word on and does not end within a
-// number. "GH200" does not name an H200, and "RTX A1000" does not name an A100.
+// Returns whether the word that follows position `at` makes the name before it another device: "RTX 3090 Ti".
+bool changes_name(std::string_view text, size_t at) {
+  while (at < text.size() && ends_word(text, at)) ++at;
+  size_t end = at;
+  while (!ends_word(text, end)) ++end;
+  const std::string word = plain(text.substr(at, end - at));
+  return word == "ti" || word == "d" || word == "super";
+}
+
+// Returns whether words of `kind` are the name, which is plain. "GH200" does not name an H200, "RTX A1000" no A100,
+// "MI250X" no MI250, and "RTX 3090 Ti" no RTX 3090.
 bool names_device(std::string_view kind, const std::string& name) {
   for (size_t at = 0; at < kind.size(); ++at) {
     if (!starts_word(kind, at) || !plain(kind.substr(at)).starts_with(name)) continue;
     size_t length = name.size();
     while (plain(kind.substr(at, length)).size() < name.size()) ++length;
     const size_t end = at + length;
-    if (end == kind.size() || !is_digit(kind[end - 1]) || !is_digit(kind[end])) return true;
+    if (ends_word(kind, end) && !changes_name(kind, end)) return true;
   }
   return false;
 }

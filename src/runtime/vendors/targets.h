@@ -42,6 +42,9 @@ struct Target {
   // The rate of 8-bit float products, for devices that have them (float8_of): all data sheets give twice the 16-bit
   // rate.
   double f8_tflops() const { return 2 * bf16_tflops; }
+  // The rate of f32 products that may use TF32. Data sheets of NVIDIA from 8.0 on and of gfx942 give half of the 16-bit
+  // rate. Other devices have no TF32, so this is the rate of f32.
+  double tf32_tflops() const;
   std::string config;  // text of a stream_executor.GpuTargetConfigProto for Topology::create
 };
 
@@ -56,7 +59,8 @@ const Target& target_named(std::string_view name);
 // Returns the target whose name begins a word of `kind`, the plugin's name of a device ("NVIDIA H100 80GB HBM3"). If
 // several targets have the same name with different memory sizes, returns the one whose memory is nearest to
 // `memory_bytes`. Returns nullptr if no target's name is in `kind`. Also returns nullptr if `kind` names a variant with
-// other rates and the table has no row for that variant.
+// other rates and the table has no row for that variant. AMD's driver calls both MI250 and MI250X "MI250X/MI250"; this
+// is the MI250, which has the lower rates.
 const Target* target_of_kind(std::string_view kind, int64_t memory_bytes = 0);
 
 }  // namespace fettle
