@@ -281,6 +281,17 @@ TEST_F(EvalCommand, OtherFieldsOfALastReplyDoNotChangeTheReference) {
   EXPECT_TRUE(prompts[1].reply) << "the template decides how a thought is written";
 }
 
+TEST_F(EvalCommand, MessagesMayBeJsonText) {
+  const std::string rows = file("p.csv",
+                                "messages\n"
+                                R"("[{""role"": ""user"", ""content"": ""q""}, {""role"": ""assistant"", )"
+                                R"(""content"": ""r""}]")"
+                                "\n");
+  const Prompt prompt = read_prompts(DataSpec{}, find_source(rows, "data")).at(0);
+  EXPECT_EQ(prompt.messages.at(0).content, "q");
+  EXPECT_EQ(prompt.references.at(0), "r");
+}
+
 TEST_F(EvalCommand, ARowsVariablesOfItsTemplateAreKept) {
   const std::string rows =
       file("p.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": )"

@@ -222,8 +222,9 @@ TEST_F(Commands, RowsNeedNoReply) {
   recipe.max_new_tokens = 4;
   const std::string answer = continued("u|one|a|") + "\n";
   for (const char* row : {R"({"messages": [{"role": "user", "content": "one"}]})", R"({"instruction": "one"})",
-                          R"({"query": "one"})", R"({"conversations": [{"from": "human", "value": "one"}]})",
-                          R"({"prompt": "one"})", R"({"prompt": [{"role": "user", "content": "one"}]})",
+                          R"({"messages": "[{\"role\": \"user\", \"content\": \"one\"}]"})", R"({"query": "one"})",
+                          R"({"conversations": [{"from": "human", "value": "one"}]})", R"({"prompt": "one"})",
+                          R"({"prompt": [{"role": "user", "content": "one"}]})",
                           R"({"prompt": [{"role": "user", "content": "one"}], "completion": null})",
                           R"({"prompt": "one", "chosen": "two", "rejected": "three"})"}) {
     write_text(temp / "rows.jsonl", std::string(row) + "\n");
