@@ -107,7 +107,7 @@ class Reader {
       if (!suits(key)) {
         if (key == "offload_dir")
           info("{}: {} keeps the optimizer state in {}, but offload_dir does not work with {}", wish.where, wish.by,
-               wish.value, recipe_.finetuning_type == "lora" ? "finetuning_type: lora" : "optim: sgd");
+               wish.value, recipe_.finetuning_type == "lora" ? "finetuning_type: lora" : "optim: sgd without momentum");
         continue;
       }
       overriding_ = wish.overrides;
@@ -158,7 +158,8 @@ class Reader {
     if (key == "warmup_steps") return recipe_.warmup_ratio == 0;
     if (key == "min_lr_rate") return recipe_.lr_scheduler_type == "cosine_with_min_lr" && !recipe_.min_lr;
     if (key == "eval_strategy") return recipe_.val_size > 0 || !recipe_.eval_dataset.empty();
-    if (key == "offload_dir") return recipe_.finetuning_type != "lora" && recipe_.optim != "sgd";
+    if (key == "offload_dir")
+      return recipe_.finetuning_type != "lora" && (recipe_.optim != "sgd" || recipe_.optim_args.contains("momentum"));
     if (key == "offload_optimizer") return recipe_.offload_dir.empty();
     return key != "offload_dir_weights" ||
            (!recipe_.offload_dir.empty() && (recipe_.bf16 || recipe_.fp16) && !recipe_.pure_bf16);

@@ -195,6 +195,7 @@ TEST_F(RecipeFile, DeepSpeedsNvmeBecomesOffloadDir) {
               std::string::npos)
         << messages_;
   }
+  EXPECT_EQ(read(full + state + "optim: sgd\noptim_args: momentum=0.9\n").offload_dir, "/nvme");
   // The recipe's own folder stays.
   EXPECT_EQ(read(full + state + "offload_dir: /disk\n").offload_dir, "/disk");
 }
