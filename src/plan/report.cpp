@@ -225,8 +225,9 @@ std::string format_evaluation(const PlanResult& result) {
   const MemoryTable& memory = result.plan.memory;
   std::string text = format_evaluation_peak(result.plan.run, *result.evaluation_peak);
   if (!result.evaluation_fits())
-    text += fmt::format(", {} more than the limit: it does not fit; set a smaller per_device_eval_batch_size",
-                        size_text(*result.evaluation_peak - memory.share.limit));
+    text += fmt::format(", {} more than the limit: it does not fit. To reduce it: {}",
+                        size_text(*result.evaluation_peak - memory.share.limit),
+                        fmt::join(evaluation_changes(result.plan.run), "; "));
   return text + "\n";
 }
 

@@ -58,6 +58,7 @@ class FindRemedies : public testing::Test {
 TEST_F(FindRemedies, ALargerShareAndBf16) {
   Recipe lora = recipe();
   lora.lora_rank = 4;
+  lora.lora_target = {"q_proj"};  // fewer products, so that the steps compile faster
   const std::vector<std::string> found = changes(lora, {.bf16 = true});
   ASSERT_GE(found.size(), 2u);
   EXPECT_EQ(found[0], "gpu_memory_utilization: 0.01");

@@ -33,7 +33,8 @@ MemoryTable table_of(const Run& run, int64_t peak, const MemoryShare& share) {
 
 std::vector<std::string> texts(const std::vector<MemoryChange>& changes) {
   std::vector<std::string> out;
-  for (const MemoryChange& change : changes) out.push_back(change.text);
+  for (const MemoryChange& change : changes)
+    if (change.named) out.push_back(change.text);
   return out;
 }
 
@@ -117,11 +118,13 @@ TEST(MemoryChanges, TrainNamesTheOnesThatPlanTries) {
     }
     size_t named = std::string("; ").size();
     for (const MemoryChange& change : memory_changes(run, table)) {
-      EXPECT_THAT(message, HasSubstr(change.text)) << step.name;
+      if (change.named) {
+        EXPECT_THAT(message, HasSubstr(change.text)) << step.name;
+        named += change.text.size() + 2;
+      }
       EXPECT_NE(change.trials.empty(), change.more_devices == false) << step.name << ": " << change.text;
       for (const MemoryTrial& trial : change.trials)
         EXPECT_THAT(change.text, HasSubstr(trial.text.substr(0, trial.text.find(':')))) << step.name;
-      named += change.text.size() + 2;
     }
     const std::string start = "To reduce it: ";
     EXPECT_EQ(message.size() - message.find(start) - start.size() + 4, named) << step.name << ": " << message;

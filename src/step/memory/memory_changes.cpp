@@ -16,7 +16,8 @@ using Part = MemoryChange::Part;
 
 // With tp, every device stores the whole hidden state that enters a layer, unless the recipe splits it.
 bool stores_whole_hidden_state(const Run& run) {
-  return run.sharding.mesh().size_of("tp") > 1 &&
+  const int64_t tp = run.sharding.mesh().size_of("tp");
+  return tp > 1 && run.model.config.hidden_size % tp == 0 &&
          run.sharding.fitting({"act_embed"}, {run.model.config.hidden_size}).dims[0].empty();
 }
 
@@ -101,8 +102,8 @@ class ChangeList {
 
   // Adds a change with one trial. `key` is the recipe's line; `note` explains it.
   template <typename Set>
-  void add(Part part, const std::string& key, const Set& set, const std::string& note = "") {
-    changes_.push_back({.part = part, .text = key + note, .trials = {trial(key, set)}});
+  void add(Part part, const std::string& key, const Set& set, const std::string& note = "", bool named = true) {
+    changes_.push_back({.part = part, .text = key + note, .trials = {trial(key, set)}, .named = named});
   }
 
   // Temporaries grow with the number of rows. The first trial has as many rows as should fit; the second has one.
@@ -165,19 +166,19 @@ class ChangeList {
     const bool possible = can_offload(run_);
     const bool moves_state = possible && !run_.offload_optimizer && !run_.state_on_disk() && table_.optimizer > 0;
     const int64_t gap = -table_.head_room(), state = moves_state ? table_.optimizer : 0;
-    if (moves_state && state + master_bytes(run_) >= gap) add(Part::kWeights, optimizer, set_optimizer, to_host(state));
+    if (moves_state) add(Part::kWeights, optimizer, set_optimizer, to_host(state), state + master_bytes(run_) >= gap);
     if (could_put_weights_on_disk(run_))
       add(
           Part::kWeights, "offload_dir_weights: true", [](Variant& v) { v.offload_dir_weights = true; },
           " (the layers' float32 weights to the disk)");
     if (!possible || run_.offload_param || !offload_param_refusal(run_).empty()) return;
     const int64_t layers = layer_bytes(run_);
-    if (layers + table_.gradients + state < gap) return;
     const std::string both = param + " with " + optimizer;
     const bool alone = layers >= gap || !moves_state;
     MemoryChange change{.part = Part::kWeights,
                         .text = alone ? param + to_host(layers) : both + to_host(layers + state),
-                        .trials = {trial(param, set_param)}};
+                        .trials = {trial(param, set_param)},
+                        .named = layers + table_.gradients + state >= gap};
     if (moves_state)
       change.trials.push_back(trial(both, [&](Variant& v) {
         set_param(v);

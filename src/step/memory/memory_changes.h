@@ -26,11 +26,14 @@ struct MemoryChange {
   std::string text;                      // without a size that is sure to fit: "a cutoff_len below 2048"
   std::vector<MemoryTrial> trials = {};  // the first one that fits is the mildest; empty if no setting is worth a trial
   bool more_devices = false;             // the machine has the trials of this change
+  // false: by the table, the change moves less than is missing, so `train` does not name it. It may still be enough:
+  // the table does not count the scratch memory of an update.
+  bool named = true;
 };
 
 // Returns the changes that this run allows. Of a part, the change with the smallest drawbacks comes first. `table` is
-// that of a step that does not fit. Leaves out offloading if it moves less than is missing; all other changes may be
-// too small. `from` has the changes of the recipe with which the run was resolved; the trials keep them.
+// that of a step that does not fit. A change may be too small. `from` has the changes of the recipe with which the run
+// was resolved; the trials keep them.
 std::vector<MemoryChange> memory_changes(const Run& run, const MemoryTable& table, const Variant& from = {});
 
 }  // namespace fettle

@@ -18,7 +18,8 @@ std::vector<std::string> change_texts(const Run& run, const MemoryTable& table) 
   std::vector<MemoryChange> changes = memory_changes(run, table);
   std::ranges::stable_partition(changes, [&](const MemoryChange& change) { return change.part == first; });
   std::vector<std::string> texts;
-  for (const MemoryChange& change : changes) texts.push_back(change.text);
+  for (const MemoryChange& change : changes)
+    if (change.named) texts.push_back(change.text);
   return texts;
 }
 
@@ -45,17 +46,21 @@ std::string format_evaluation_peak(const Run& run, int64_t peak) {
                      run.eval_rows_per_device);
 }
 
-void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak) {
-  if (table.has_room_for(peak)) return;
+std::vector<std::string> evaluation_changes(const Run& run) {
   std::vector<std::string> changes;
   if (run.eval_rows_per_device > 1)
     changes.push_back(fmt::format("a per_device_eval_batch_size below {}", run.eval_rows_per_device));
   changes.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
   changes.push_back("eval_strategy: no");
+  return changes;
+}
+
+void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak) {
+  if (table.has_room_for(peak)) return;
   throw DoesNotFit("{} of {}, which has {}{}: {} too little. To reduce it: {}", format_evaluation_peak(run, peak),
                    table.device, size_text(table.share.limit),
                    table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(peak - table.share.limit),
-                   fmt::join(changes, "; "));
+                   fmt::join(evaluation_changes(run), "; "));
 }
 
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free, int64_t processes) {

@@ -15,6 +15,8 @@ void require_fit(const Run& run, const MemoryTable& table);
 int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemoryStats& evaluation);
 // Returns "an evaluation needs 1.23 GB on each device (per_device_eval_batch_size: 8)".
 std::string format_evaluation_peak(const Run& run, int64_t peak);
+// Returns the changes of the recipe with which an evaluation needs less memory, or is not made.
+std::vector<std::string> evaluation_changes(const Run& run);
 // Throws DoesNotFit when an evaluation with this peak does not fit into the device's memory. `table` is that of the
 // training step.
 void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak);
