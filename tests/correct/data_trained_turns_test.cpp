@@ -198,6 +198,41 @@ TEST_F(TrainedTurns, AThinkingPartIsTheThoughtOfTheReply) {
         << thought;
 }
 
+// A system message, an earlier reply and the last reply have thoughts among their texts.
+constexpr const char* kThoughtsAmongTexts = R"({"messages": [
+    {"role": "system", "content": [{"type": "text", "text": "s"},
+        {"type": "thinking", "thinking": [{"type": "text", "text": "draft"}], "closed": true},
+        {"type": "text", "text": "t"}]},
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "one"}, {"type": "text", "text": "a"}]},
+    {"role": "user", "content": "r"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "two"}, {"type": "text", "text": "b"},
+        {"type": "reasoning", "value": "three"}, {"type": "text", "text": "c"}]}]})";
+
+// Templates of Ministral and Magistral write the parts of a content one after another.
+TEST_F(TrainedTurns, ATemplateThatReadsThinkingPartsGetsThemInTheirPlaces) {
+  files.chat_template =
+      "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for part in m.content %}{% if part['type'] == 'thinking' %}({{ part['thinking'] + ')' }}"
+      "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}</s>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  EXPECT_EQ(shown(kThoughtsAmongTexts),
+            "<system>s(draft)t</s><user>q</s><assistant>«(one)a</s>»<user>r</s><assistant>«(two)b(three)c</s>»");
+  EXPECT_EQ(counts.lost_thoughts, 0);
+}
+
+TEST_F(TrainedTurns, OtherTemplatesGetAllThoughtsOfAReplyInOneField) {
+  files.chat_template =
+      "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+      "{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const std::string row = kThoughtsAmongTexts;
+  EXPECT_EQ(shown("{\"messages\": [" + row.substr(row.find(R"({"role": "user")"))),
+            "<user>q</s><assistant>«(one)a</s>»<user>r</s><assistant>«(two\n\nthree)bc</s>»");
+  EXPECT_EQ(shown(row),
+            "bad: the model's chat template does not render thoughts in messages of role 'system'; put a "
+            "chat_template.jinja that renders them into the model's folder");
+}
+
 TEST_F(TrainedTurns, TokensOfAPlainPromptAreCountedByRoleAndAfterTheCut) {
   source.formatting = "alpaca_prompt";
   spec.train_on_prompt = true;
