@@ -232,6 +232,21 @@ TEST_F(Preferences, RatedRepliesOfEveryFormat) {
       (Rows{"- ab</s>c[no</s>]"}));
 }
 
+TEST_F(Preferences, TheRatingIsNoPartOfTheQuestion) {
+  const std::string asked = R"({"question": "Q", "answer": "yes", )";
+  for (const RowKind kind : {RowKind::kRatedReplies, RowKind::kConversations}) {
+    spec.rows = kind;
+    const Rows reply = {std::string(kind == RowKind::kRatedReplies ? "+ " : "") + "Q[yes</s>]"};
+    for (const char* rating : {R"("label": true})", R"("kto_tag": true})", R"("kto_tag": 1})"})
+      EXPECT_EQ(rows(asked + rating), reply) << rating;
+  }
+  spec.rows = RowKind::kRatedReplies;
+  EXPECT_EQ(rows(asked + R"("label": 0})"), Rows{"- Q[yes</s>]"});
+  EXPECT_EQ(rows(asked + R"("good": false})",
+                 R"("columns": {"prompt": "question", "response": "answer", "kto_tag": "good"})"),
+            Rows{"- Q[yes</s>]"});
+}
+
 TEST_F(Preferences, PairsStayTogetherWhenRowsAreSelected) {
   std::string text;
   for (int i = 0; i < 40; ++i)
