@@ -107,7 +107,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
     introduce(spec_, row.value);
-    parse_message_lists(row.value, source);
+    parse_message_lists(row.value, source, spec_.labels.has_value());
     if (labels_) {
       classified(row, source, where, outcome);
       return outcome;
