@@ -34,6 +34,15 @@ bool may_be_list(const ordered_json& row, const std::string& column) {
   return value && value->is_string() && trimmed(value->get_ref<const std::string&>()).starts_with('[');
 }
 
+// Requires that a text is not a list of messages as Python writes it, such as [{'role': 'user', 'content': 'Hi'}].
+// pandas writes lists to CSV files in this way.
+void refuse_python(const std::string& text, const std::string& column) {
+  const auto has = [&](std::string_view key) { return text.find(key) != std::string::npos; };
+  if (trimmed(text).starts_with("[{'") &&
+      ((has("'role':") && has("'content':")) || (has("'from':") && has("'value':"))))
+    bad_row("'{}' has messages as Python prints them, not as JSON; write the column with json.dumps", column);
+}
+
 }  // namespace
 
 void parse_message_lists(ordered_json& row, const DataSource& source, bool labelled) {
@@ -41,6 +50,7 @@ void parse_message_lists(ordered_json& row, const DataSource& source, bool label
     if (!may_be_list(row, column)) return;
     const std::string text = row[column];
     const auto list = parse_json_or_discard<ordered_json>(text);
+    if (list.is_discarded()) refuse_python(text, column);
     if (list.is_array() && (any_list || has_only_messages(list, source)))
       row[column] = json_of_text(text, "'" + column + "'");
   };

@@ -92,6 +92,18 @@ TEST_F(JsonTexts, OfOtherListsStayTexts) {
               std::vector<std::string>{"<user>q</s><assistant>" + std::string(reply) + "</s>"});
 }
 
+TEST_F(JsonTexts, ThatPythonPrintedAreBadRows) {
+  for (const char* column : {"messages", "conversations", "prompt", "completion", "chosen", "rejected"}) {
+    ordered_json row = {{"prompt", "q"}, {"completion", "a"}, {"chosen", "a"}, {"rejected", "b"}};
+    row[column] = "[{'role': 'user', 'content': \"It's\"}]";
+    const RowTokeniser tokenise(spec, tokenizer, 0, false);
+    Row one{.text = row.dump()};
+    EXPECT_EQ(tokenise(one, {}, "rows:1").bad,
+              "'" + std::string(column) +
+                  "' has messages as Python prints them, not as JSON; write the column with json.dumps");
+  }
+}
+
 TEST_F(JsonTexts, OfMessagesStayTextsWhereTheEntryDescribesTexts) {
   const std::string list = ordered_json::array({turn("user", "q")}).dump();
   const RowTokeniser tokenise(spec, tokenizer, 0, false);
