@@ -173,6 +173,16 @@ TEST_F(TrainedTurns, AConversationMayBeginWithAGreetingThatIsNotTrained) {
   EXPECT_THAT(shown(talk(with({"assistant", "hi", ""}, turns))), HasSubstr("give it \"train\": false"));
 }
 
+TEST_F(TrainedTurns, AGreetingIsNotTrainedAsAPartOfThePrompt) {
+  files.chat_template =  // the user's turns have no end, as in DeepSeek's templates
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  spec.train_on_prompt = true;
+  EXPECT_EQ(shown(talk({{"assistant", "hi", R"(, "train": false)"}, {"user", "q", ""}, {"assistant", "a", ""}})),
+            "«<assistant>»hi</s>«<user>q<assistant>a</s>»");
+  EXPECT_EQ(outcome.tokens_by_role.at("assistant"), 3 + 2) << "hi, a and their ends";
+}
+
 // Some templates of Llama 3.1 do so.
 TEST_F(TrainedTurns, APromptThatTheTemplateAlwaysWritesIsNotTrained) {
   files.chat_template = std::string(kTurns) + "<assistant>";
