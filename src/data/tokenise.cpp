@@ -163,6 +163,7 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
     outcome.dropped = "after the cut to cutoff_len, the chosen and the rejected reply are the same";
     return;
   }
+  outcome.continued = examples.size() == 2 && row_reader(spec_.rows).examples_per_row == 1;
   outcome.examples = std::move(examples);
 }
 
