@@ -177,16 +177,23 @@ bool is_about_the_row(std::string_view column) {
   return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+// Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.
+bool is_rating(const std::string& column, const ordered_json& value) {
+  return column == "kto_tag" || (column == "label" && value.is_boolean());
+}
+
 // Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
-// image, or a text that the question is about. So the row may only have columns that are read, columns that explain the
-// answer, and columns about the row.
+// image, or a text that the question is about. So the row may only have columns that are read, columns that explain or
+// rate the answer, and columns about the row.
 bool is_answered_question(const ordered_json& row) {
   static constexpr std::string_view kBeside[] = {
       "question", "answer",      "system",    "history",   "tools",
       "solution", "explanation", "rationale", "reasoning", "chat_template_kwargs"};
   if (!has_column(row, "question") || !row.contains("answer")) return false;
   for (const auto& item : row.items())
-    if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key())) return false;
+    if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key()) &&
+        !is_rating(item.key(), item.value()))
+      return false;
   return true;
 }
 
@@ -262,7 +269,7 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   }
   if (is_answered_question(value)) return prompt_and_reply(value, source, "question", "answer");
   if (has("chosen") && has("rejected"))
-    bad_row("the row is a preference pair ('chosen' and 'rejected'); set stage: dpo or rm to train on it");
+    bad_row("the row is a preference pair ('chosen' and 'rejected'); set stage: dpo, rm or kto to train on it");
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
     if (value.contains(column)) bad_row("the column '{}' is null", column);
   refuse_columns(value);

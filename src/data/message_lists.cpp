@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json_text.h"
 #include "base/text.h"
 #include "data/formats.h"
 #include "data/messages.h"
@@ -33,16 +34,31 @@ bool may_be_list(const ordered_json& row, const std::string& column) {
   return value && value->is_string() && trimmed(value->get_ref<const std::string&>()).starts_with('[');
 }
 
+// Requires that a text is not a list of messages as Python writes it, such as [{'role': 'user', 'content': 'Hi'}].
+// pandas writes lists to CSV files in this way.
+void refuse_python(const std::string& text, const std::string& column) {
+  const auto has = [&](std::string_view key) { return text.find(key) != std::string::npos; };
+  if (trimmed(text).starts_with("[{'") &&
+      ((has("'role':") && has("'content':")) || (has("'from':") && has("'value':"))))
+    bad_row("'{}' has messages as Python prints them, not as JSON; write the column with json.dumps", column);
+}
+
 }  // namespace
 
-void parse_message_lists(ordered_json& row, const DataSource& source) {
+void parse_message_lists(ordered_json& row, const DataSource& source, bool labelled) {
   const auto parse = [&](const std::string& column, bool any_list) {
     if (!may_be_list(row, column)) return;
-    ordered_json list = json_of_text(row[column].get_ref<const std::string&>(), "'" + column + "'");
-    if (list.is_array() && (any_list || has_only_messages(list, source))) row[column] = std::move(list);
+    const std::string text = row[column];
+    const auto list = parse_json_or_discard<ordered_json>(text);
+    if (list.is_discarded()) refuse_python(text, column);
+    if (list.is_array() && (any_list || has_only_messages(list, source)))
+      row[column] = json_of_text(text, "'" + column + "'");
   };
   parse(turns_column(row, source), true);
-  for (const char* column : {"prompt", "completion", "chosen_messages", "rejected_messages"}) parse(column, false);
+  if (labelled) return;
+  if (source.formatting.empty())
+    for (const char* column : {"prompt", "completion"}) parse(column, false);
+  for (const char* column : {"chosen_messages", "rejected_messages"}) parse(column, false);
   for (const char* which : {"chosen", "rejected"}) parse(source.column(which, which), false);
 }
 

@@ -9,7 +9,9 @@ namespace fettle {
 
 // Replaces texts in the columns of messages by the lists that they are the JSON text of, as in CSV files. In the
 // columns of conversations, every JSON array counts. In the columns `prompt`, `completion`, `chosen` and `rejected`,
-// which may also be plain texts, only an array of messages counts. Throws BadRow for an integer with more than 64 bits.
-void parse_message_lists(nlohmann::ordered_json& row, const DataSource& source);
+// which may also be plain texts, only an array of messages counts. They are always texts if the row is `labelled`, and
+// `prompt` and `completion` also if the entry has a `formatting`. Throws BadRow for a list with an integer of more than
+// 64 bits, and for messages as Python prints them.
+void parse_message_lists(nlohmann::ordered_json& row, const DataSource& source, bool labelled);
 
 }  // namespace fettle

@@ -125,19 +125,48 @@ std::vector<ContentSpan> trained_spans(const ordered_json& message, const std::s
   return spans;
 }
 
-// Moves thoughts and tool calls from typed parts of the content to fields of the message. LLaMA-Factory v1 has the
-// types reasoning and tool_call; Mistral's models have the type thinking. Returns the new message.
+// Returns the type of a content part; "" if it has none.
+std::string type_of(const ordered_json& part) {
+  return part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "";
+}
+
+// Returns the thought that a content part has: LLaMA-Factory v1 has the type reasoning, Mistral's models have the type
+// thinking. Returns nullopt for other parts.
+std::optional<std::string> thought_of(const ordered_json& part, const std::string& content) {
+  for (const auto& [type, field] : {std::pair{"reasoning", "value"}, {"thinking", "thinking"}})
+    if (const ordered_json* thought = type_of(part) == type ? find_column(part, field) : nullptr)
+      return content_of(*thought, content + "." + field);
+  return std::nullopt;
+}
+
+// Returns the texts and thoughts of a content as parts in Mistral's form (Message::parts_json); "" if it has no
+// thoughts.
+std::string thinking_parts(const ordered_json& message, const std::string& content) {
+  const ordered_json* list = find_column(message, content);
+  if (!list || !list->is_array()) return "";
+  ordered_json parts = ordered_json::array();
+  bool thinks = false;
+  for (const auto& part : *list) {
+    if (const auto thought = thought_of(part, content)) {
+      thinks = true;
+      parts.push_back({{"type", "thinking"}, {"thinking", *thought}});
+    } else if (type_of(part) != "tool_call") {
+      parts.push_back({{"type", "text"}, {"text", content_of(ordered_json::array({part}), content)}});
+    }
+  }
+  return thinks ? parts.dump() : "";
+}
+
+// Moves thoughts and tool calls from typed parts of the content to fields of the message. Several thoughts become one,
+// with an empty line between them. Returns the new message.
 ordered_json without_typed_parts(const ordered_json& value, const std::string& content) {
   if (!value.contains(content) || !value[content].is_array()) return value;
   ordered_json out = value, texts = ordered_json::array(), calls = ordered_json::array();
+  std::vector<std::string> thoughts;
   for (const auto& part : value[content]) {
-    const std::string type =
-        part.is_object() && part.contains("type") && part["type"].is_string() ? part["type"].get<std::string>() : "";
-    if (type == "reasoning" && part.contains("value")) {
-      out["reasoning_content"] = part["value"];
-    } else if (const ordered_json* thought = type == "thinking" ? find_column(part, "thinking") : nullptr) {
-      out["reasoning_content"] = content_of(*thought, content + ".thinking");
-    } else if (type == "tool_call" && part.contains("value") && part["value"].is_string()) {
+    if (const auto thought = thought_of(part, content)) {
+      thoughts.push_back(*thought);
+    } else if (type_of(part) == "tool_call" && part.contains("value") && part["value"].is_string()) {
       const ordered_json read = ordered_json::parse(tool_calls_json(part["value"].get<std::string>()));
       for (const auto& call : read["tool_calls"]) calls.push_back(call);
     } else {
@@ -146,6 +175,7 @@ ordered_json without_typed_parts(const ordered_json& value, const std::string& c
   }
   if (texts.size() == value[content].size()) return value;
   out[content] = texts;
+  if (!thoughts.empty()) out["reasoning_content"] = fmt::format("{}", fmt::join(thoughts, "\n\n"));
   if (!calls.empty()) out["tool_calls"] = calls;
   return out;
 }
@@ -263,6 +293,7 @@ Message read_message(const ordered_json& given, const MessageNames& names) {
     bad_row("the '{}' of a message of role '{}' is null", names.content, role->first);
   if (message.role == "function_call") read_calls(message, extra);
   if (!extra.empty()) message.extra_json = extra.dump();
+  message.parts_json = thinking_parts(given, names.content);
   return message;
 }
 

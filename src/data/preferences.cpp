@@ -286,7 +286,9 @@ Sample read_rated(const ordered_json& row, const DataSource& source) {
   if (!has_column(row, column) && has_pair_columns(row, source)) return read_pair(row, source);
   if (!has_column(row, column))
     throw BadRow(missing_column(row, column) + "; the column must be true for a good reply and false for a bad one");
-  Sample sample = read_sample(row, source);
+  ordered_json unrated = row;
+  unrated.erase(column);
+  Sample sample = read_sample(unrated, source);
   want_chat(sample);
   sample.preference = is_good(row[column], column) ? Preference::kChosen : Preference::kRejected;
   if (std::ranges::none_of(sample.messages, &Message::of_prompt))

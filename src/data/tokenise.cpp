@@ -107,7 +107,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
     introduce(spec_, row.value);
-    parse_message_lists(row.value, source);
+    parse_message_lists(row.value, source, spec_.labels.has_value());
     if (labels_) {
       classified(row, source, where, outcome);
       return outcome;
@@ -163,6 +163,7 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
     outcome.dropped = "after the cut to cutoff_len, the chosen and the rejected reply are the same";
     return;
   }
+  outcome.continued = examples.size() == 2 && row_reader(spec_.rows).examples_per_row == 1;
   outcome.examples = std::move(examples);
 }
 

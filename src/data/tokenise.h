@@ -25,7 +25,7 @@ namespace fettle {
 // The result for one row.
 struct Outcome {
   std::vector<Example> examples;  // one; two for a preference pair; several for a long text or a packed row
-  bool continued = false;         // the examples are the parts of one long text
+  bool continued = false;         // parts of one long text, or the two rated replies of a pair
   std::string bad;                // why the row cannot be used; "" when it can
   int64_t truncated_from = 0;     // the row's number of tokens before it was cut; 0: not cut
   int64_t truncated_to = 0;       // the number after whole turns were left out; 0: not cut in this way

@@ -136,7 +136,7 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
       }
       if (headless.empty())
         return one(where, [&] {
-          parse_message_lists(row.value, source);
+          parse_message_lists(row.value, source, data.labels.has_value());
           take(row.value, where);
         });
       std::vector<std::string> values;

@@ -70,7 +70,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
         row.parse();
         try {
           if (!row.bad.empty()) throw BadRow(row.bad);
-          parse_message_lists(row.value, source);
+          parse_message_lists(row.value, source, data.labels.has_value());
           Sample sample = read_prompt(row.value, source);
           if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
           asked.push_back({prompt_of(session, std::move(sample)), where});

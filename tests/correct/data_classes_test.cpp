@@ -227,6 +227,13 @@ TEST_F(Classes, TwoTextsAndConversations) {
   EXPECT_EQ(chat.size(), 2u);
 }
 
+TEST_F(Classes, ATextMayBeTheJsonTextOfMessages) {
+  const Examples rows = load(R"({"prompt": "[{\"role\": \"user\", \"content\": \"hi\"}]", "label": "ok"})"
+                             "\n"
+                             R"({"prompt": "bomb", "label": "bad"})");
+  EXPECT_EQ(text(rows[0]), R"(<s>[{"role": "user", "content": "hi"}])");
+}
+
 TEST_F(Classes, ARowGivesVariablesToItsTemplate) {
   tokenizer = TestTokenizer{.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ style }}"}.open();
   const Examples chat = load(

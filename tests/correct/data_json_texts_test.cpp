@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "data/dataset.h"
+#include "data/tokenise.h"
 #include "data_fixtures.h"
 
 namespace fettle {
@@ -85,9 +86,32 @@ TEST_F(JsonTexts, OfCallsAreLists) {
 
 // A reply may be a text in the form of JSON.
 TEST_F(JsonTexts, OfOtherListsStayTexts) {
-  for (const char* reply : {R"([1, 2])", R"([{"role": "admin", "content": "x"}])", R"([{"role": "user"}])"})
+  for (const char* reply :
+       {R"([1, 2])", R"([12345678901234567890123])", R"([{"role": "admin", "content": "x"}])", R"([{"role": "user"}])"})
     EXPECT_EQ(texts("rows.jsonl", ordered_json{{"prompt", "q"}, {"completion", reply}}.dump()),
               std::vector<std::string>{"<user>q</s><assistant>" + std::string(reply) + "</s>"});
+}
+
+TEST_F(JsonTexts, ThatPythonPrintedAreBadRows) {
+  for (const char* column : {"messages", "conversations", "prompt", "completion", "chosen", "rejected"}) {
+    ordered_json row = {{"prompt", "q"}, {"completion", "a"}, {"chosen", "a"}, {"rejected", "b"}};
+    row[column] = "[{'role': 'user', 'content': \"It's\"}]";
+    const RowTokeniser tokenise(spec, tokenizer, 0, false);
+    Row one{.text = row.dump()};
+    EXPECT_EQ(tokenise(one, {}, "rows:1").bad,
+              "'" + std::string(column) +
+                  "' has messages as Python prints them, not as JSON; write the column with json.dumps");
+  }
+}
+
+TEST_F(JsonTexts, OfMessagesStayTextsWhereTheEntryDescribesTexts) {
+  const std::string list = ordered_json::array({turn("user", "q")}).dump();
+  const RowTokeniser tokenise(spec, tokenizer, 0, false);
+  const DataSource alpaca{.formatting = "alpaca", .columns = {{"prompt", "prompt"}, {"response", "completion"}}};
+  Row prompted{.text = ordered_json{{"prompt", list}, {"completion", "a"}}.dump()};
+  const Outcome read = tokenise(prompted, alpaca, "rows:1");
+  ASSERT_EQ(read.bad, "");
+  EXPECT_EQ(tokenizer.decode(read.examples.at(0).input_ids, false), "<user>" + list + "</s><assistant>a</s>");
 }
 
 }  // namespace

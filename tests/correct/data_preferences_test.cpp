@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/error.h"
 #include "data/batches/batches.h"
 #include "data/dataset.h"
 #include "data/preferences.h"
@@ -232,6 +233,21 @@ TEST_F(Preferences, RatedRepliesOfEveryFormat) {
       (Rows{"- ab</s>c[no</s>]"}));
 }
 
+TEST_F(Preferences, TheRatingIsNoPartOfTheQuestion) {
+  const std::string asked = R"({"question": "Q", "answer": "yes", )";
+  for (const RowKind kind : {RowKind::kRatedReplies, RowKind::kConversations}) {
+    spec.rows = kind;
+    const Rows reply = {std::string(kind == RowKind::kRatedReplies ? "+ " : "") + "Q[yes</s>]"};
+    for (const char* rating : {R"("label": true})", R"("kto_tag": true})", R"("kto_tag": 1})"})
+      EXPECT_EQ(rows(asked + rating), reply) << rating;
+  }
+  spec.rows = RowKind::kRatedReplies;
+  EXPECT_EQ(rows(asked + R"("label": 0})"), Rows{"- Q[yes</s>]"});
+  EXPECT_EQ(rows(asked + R"("good": false})",
+                 R"("columns": {"prompt": "question", "response": "answer", "kto_tag": "good"})"),
+            Rows{"- Q[yes</s>]"});
+}
+
 TEST_F(Preferences, PairsStayTogetherWhenRowsAreSelected) {
   std::string text;
   for (int i = 0; i < 40; ++i)
@@ -263,6 +279,36 @@ TEST_F(Preferences, PairsStayTogetherWhenRowsAreSelected) {
     }
   }
   EXPECT_EQ(seen.size(), 37u);
+}
+
+TEST_F(Preferences, APairOfRatedRepliesIsOneRow) {
+  std::string text;
+  for (int i = 0; i < 20; ++i)
+    text += fmt::format("{{\"prompt\": \"{}:\", \"chosen\": \"yes{}\", \"rejected\": \"no{}\"}}\n", i, i, i);
+  spec.rows = RowKind::kRatedReplies;
+  spec.val_size = 4;
+  rows(text);
+  const Datasets data = load();
+  ASSERT_EQ(data.eval.size(), 8u);
+  for (const Examples* part : {&data.train, &data.eval})
+    for (int64_t i = 0; i < static_cast<int64_t>(part->size()); i += 2) EXPECT_EQ(part->source(i), part->source(i + 1));
+}
+
+TEST_F(Preferences, TheMismatchedReplyIsOfAnotherRowThanThePair) {
+  spec.rows = RowKind::kRatedReplies;
+  const std::string pair = R"({"prompt": "Q", "chosen": "yes", "rejected": "no"})";
+  const BatchSpec in_order{.sequences = 4, .max_length = 8, .grouping = RowGrouping::kWithMismatched, .shuffle = false};
+  rows(pair + "\n" + R"({"prompt": "R", "completion": "so", "label": true})");
+  const Batches batches(load().train, in_order);
+  const Batch batch = batches.at(0);
+  const int64_t length = batch.tokens.shape().dims[2];
+  for (const int64_t mismatched : {1, 3})
+    EXPECT_EQ(tokenizer.decode(std::vector(batch.tokens.as<int32_t>().begin() + mismatched * length,
+                                           batch.tokens.as<int32_t>().begin() + mismatched * length + 3),
+                               false),
+              "Qso");
+  rows(pair);
+  EXPECT_THROW(Batches(load().train, in_order), UserError) << "the data set has only one row";
 }
 
 TEST_F(Preferences, MismatchedRowsHaveTheNextRowsReply) {

@@ -173,6 +173,16 @@ TEST_F(TrainedTurns, AConversationMayBeginWithAGreetingThatIsNotTrained) {
   EXPECT_THAT(shown(talk(with({"assistant", "hi", ""}, turns))), HasSubstr("give it \"train\": false"));
 }
 
+TEST_F(TrainedTurns, AGreetingIsNotTrainedAsAPartOfThePrompt) {
+  files.chat_template =  // the user's turns have no end, as in DeepSeek's templates
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  spec.train_on_prompt = true;
+  EXPECT_EQ(shown(talk({{"assistant", "hi", R"(, "train": false)"}, {"user", "q", ""}, {"assistant", "a", ""}})),
+            "«<assistant>»hi</s>«<user>q<assistant>a</s>»");
+  EXPECT_EQ(outcome.tokens_by_role.at("assistant"), 3 + 2) << "hi, a and their ends";
+}
+
 // Some templates of Llama 3.1 do so.
 TEST_F(TrainedTurns, APromptThatTheTemplateAlwaysWritesIsNotTrained) {
   files.chat_template = std::string(kTurns) + "<assistant>";
@@ -196,6 +206,41 @@ TEST_F(TrainedTurns, AThinkingPartIsTheThoughtOfTheReply) {
                         R"(}, {"type": "text", "text": "a"}])")),
               text)
         << thought;
+}
+
+// A system message, an earlier reply and the last reply have thoughts among their texts.
+constexpr const char* kThoughtsAmongTexts = R"({"messages": [
+    {"role": "system", "content": [{"type": "text", "text": "s"},
+        {"type": "thinking", "thinking": [{"type": "text", "text": "draft"}], "closed": true},
+        {"type": "text", "text": "t"}]},
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "one"}, {"type": "text", "text": "a"}]},
+    {"role": "user", "content": "r"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "two"}, {"type": "text", "text": "b"},
+        {"type": "reasoning", "value": "three"}, {"type": "text", "text": "c"}]}]})";
+
+// Templates of Ministral and Magistral write the parts of a content one after another.
+TEST_F(TrainedTurns, ATemplateThatReadsThinkingPartsGetsThemInTheirPlaces) {
+  files.chat_template =
+      "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for part in m.content %}{% if part['type'] == 'thinking' %}({{ part['thinking'] + ')' }}"
+      "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}</s>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  EXPECT_EQ(shown(kThoughtsAmongTexts),
+            "<system>s(draft)t</s><user>q</s><assistant>«(one)a</s>»<user>r</s><assistant>«(two)b(three)c</s>»");
+  EXPECT_EQ(counts.lost_thoughts, 0);
+}
+
+TEST_F(TrainedTurns, OtherTemplatesGetAllThoughtsOfAReplyInOneField) {
+  files.chat_template =
+      "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
+      "{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  const std::string row = kThoughtsAmongTexts;
+  EXPECT_EQ(shown("{\"messages\": [" + row.substr(row.find(R"({"role": "user")"))),
+            "<user>q</s><assistant>«(one)a</s>»<user>r</s><assistant>«(two\n\nthree)bc</s>»");
+  EXPECT_EQ(shown(row),
+            "bad: the model's chat template does not render thoughts in messages of role 'system'; put a "
+            "chat_template.jinja that renders them into the model's folder");
 }
 
 TEST_F(TrainedTurns, TokensOfAPlainPromptAreCountedByRoleAndAfterTheCut) {

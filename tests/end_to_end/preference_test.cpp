@@ -134,7 +134,7 @@ TEST(Preferences, UnusableRowsAreRefused) {
   for (const Case& c :
        {Case{"dpo", R"({"prompt": "a", "chosen": "b"})", "rejected"},
         {"dpo", R"({"prompt": "a", "chosen": "b", "rejected": "b"})", "same"},
-        {"sft", R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "set stage: dpo or rm to train on it"},
+        {"sft", R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "set stage: dpo, rm or kto to train on it"},
         {"kto", R"({"prompt": "a", "completion": "b"})", "true for a good reply"},
         {"kto", R"({"prompt": "a", "completion": "b", "label": "good"})", "must be true or false"}}) {
     TempFolder folder;

@@ -67,7 +67,8 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
         "{}: the loss pairs each prompt with the reply of another row of the step, so a step must have at least 2 "
         "rows; raise this key",
         spec_.use == BatchUse::kTraining ? "per_device_train_batch_size" : "per_device_eval_batch_size");
-  if (mismatched && groups() == 1)
+  if (mismatched) rows_ = examples_.row_numbers();
+  if (mismatched && (groups() == 1 || (!rows_.empty() && std::ranges::max(rows_) == 0)))
     throw UserError(
         "{}: the loss pairs each prompt with the reply of another row, but this data set has only one row; add rows",
         examples_.source(0));
@@ -224,13 +225,17 @@ Batches::Document Batches::mismatched(int64_t example, int64_t other) const {
 }
 
 std::vector<Batches::Sequence> Batches::laid_out(const std::vector<int64_t>& groups) const {
-  // Returns the first group after groups[g] that is not skipped. Looks first among the groups of the step, then among
-  // all groups of the data set. Both searches wrap around from the last group to the first.
+  const auto of_one_row = [&](int64_t a, int64_t b) {
+    return !rows_.empty() && rows_[static_cast<size_t>(a)] == rows_[static_cast<size_t>(b)];
+  };
+  // Returns the first group after groups[g] that is of another row and not skipped. Looks first among the groups of the
+  // step, then among all groups of the data set. Both searches wrap around from the last group to the first.
   auto next = [&](size_t g) {
+    const auto unfit = [&](int64_t other) { return skips(other) || of_one_row(other, groups[g]); };
     for (size_t n = 1; n < groups.size(); ++n)
-      if (const int64_t other = groups[(g + n) % groups.size()]; !skips(other)) return other;
+      if (const int64_t other = groups[(g + n) % groups.size()]; !unfit(other)) return other;
     int64_t other = (groups[g] + 1) % this->groups();
-    while (skips(other) && other != groups[g]) other = (other + 1) % this->groups();
+    while (unfit(other) && other != groups[g]) other = (other + 1) % this->groups();
     return other;
   };
   std::vector<Sequence> out;

@@ -131,6 +131,7 @@ class Batches {
   int32_t pad_id_;
   std::vector<BatchShape> shapes_;
   std::set<int64_t> skipped_;  // numbers of the skipped examples
+  std::vector<int64_t> rows_;  // RowGrouping::kWithMismatched: Examples::row_numbers
   // With packing and with RowGrouping::kBranches, group i has the examples
   // packed_[packed_starts_[i] .. packed_starts_[i + 1]).
   std::vector<int64_t> packed_starts_, packed_;

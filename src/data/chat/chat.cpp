@@ -18,10 +18,23 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json message_json(const Message& message, const ToolCallForm& form) {
+// Returns whether the template compares the type of a content part with 'thinking', as those of Mistral's models do.
+bool reads_thinking_parts(std::string_view source) {
+  for (const std::string_view name : {"'thinking'", "\"thinking\""})
+    for (size_t at = 0; (at = source.find(name, at)) != std::string_view::npos; at += name.size())
+      if (trimmed(source.substr(0, at)).ends_with("==")) return true;
+  return false;
+}
+
+// Returns the message as a template reads it. With `with_parts`, thoughts among the parts of the content stay there.
+ordered_json message_json(const Message& message, const ToolCallForm& form, bool with_parts) {
   ordered_json out = {{"role", message.role}, {"content", message.content}};
   if (message.extra_json.empty()) return out;
-  const ordered_json extra = ordered_json::parse(message.extra_json);
+  ordered_json extra = ordered_json::parse(message.extra_json);
+  if (with_parts && !message.parts_json.empty()) {
+    out["content"] = ordered_json::parse(message.parts_json);
+    extra.erase("reasoning_content");
+  }
   for (const auto& [key, value] : extra.items()) out[key] = value;
   // Rows have the reasoning in a field with one of three names. Templates read `thinking` or `reasoning_content`, so
   // both are set, as in Transformers.
@@ -76,9 +89,12 @@ ordered_json ChatTemplate::State::checked_messages(const std::vector<Message>& m
   const bool knows_developer = std::ranges::any_of(std::array{"'developer'", "\"developer\""}, [&](const char* name) {
     return source.text.find(name) != std::string::npos;
   });
+  const bool with_parts = reads_thinking_parts(source.text);
   ordered_json out = ordered_json::array();
   for (const Message& message : messages) {
-    out.push_back(message_json(message, source.calls));
+    out.push_back(message_json(message, source.calls, with_parts));
+    if (message.role != "assistant" && !message.parts_json.empty() && !with_parts)
+      refuse_unrendered(fmt::format("thoughts in messages of role '{}'", message.role));
     if (message.role == "developer" && !knows_developer) out.back()["role"] = "system";
     if (out.back().contains("tool_calls") && source.text.find("tool_calls") == std::string::npos)
       refuse_unrendered("tool calls");

@@ -34,6 +34,10 @@ struct Message {
   // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
   // writes around the content is trained as usual.
   std::vector<ContentSpan> spans = {};
+  // If the row has thoughts as parts of the content: all parts as a JSON list, in Mistral's form. A part is
+  // {"type": "text", "text"} or {"type": "thinking", "thinking"}. The thoughts of an assistant's turn are also in
+  // extra_json, as `reasoning_content`.
+  std::string parts_json = {};
   bool no_content = false;  // the row has no content or null, so `content` is ""
   bool of_prompt = false;   // `train` is false only because the message belongs to the row's prompt
   bool marked = false;      // a field of the message in the row says that it is trained; counts for all roles but

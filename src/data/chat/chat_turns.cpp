@@ -107,8 +107,14 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
   bool asked = false;  // somebody spoke to the assistant
   for (size_t i = 0; i < messages.size(); ++i) {
     asked = asked || (messages[i].role != "assistant" && !is_system(messages[i].role));
-    // A greeting has no prompt, which some templates refuse to render.
-    if (messages[i].role != "assistant" || (!asked && !messages[i].train)) continue;
+    if (messages[i].role != "assistant") continue;
+    // A greeting has no prompt, which some templates refuse to render. So its span is only the content and the
+    // end-of-turn token.
+    if (!asked && !messages[i].train) {
+      const auto first = content_edge(json, given, full, i, false), last = content_edge(json, given, full, i, true);
+      if (first && last && *first <= *last) spans.push_back({*first, after_stop(full, *last), i, false});
+      continue;
+    }
     ordered_json head = ordered_json::array();
     for (size_t m = 0; m < i; ++m) head.push_back(json[m]);
     const std::string prompt = rendered(head, given, true).text;

@@ -34,7 +34,8 @@ class Examples {
   std::string digest() const;                       // hash of the digests of all examples, in order
   std::string source(int64_t i) const;              // "file:line"
   // Returns for each example the number of its row, counted from 0 in the order in which the rows first occur. A text
-  // that goes on in further examples is one row. Returns an empty list when no text does, so each example is a row.
+  // that goes on in further examples is one row; so is a pair of rated replies. Returns an empty list when no row has
+  // further examples, so each example is a row.
   std::vector<int64_t> row_numbers() const;
   Example operator[](int64_t i) const;  // a copy
   // Calls TokenStore::check of all stores.
