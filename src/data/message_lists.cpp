@@ -38,7 +38,7 @@ bool may_be_list(const ordered_json& row, const std::string& column) {
 // pandas writes lists to CSV files in this way.
 void refuse_python(const std::string& text, const std::string& column) {
   const auto has = [&](std::string_view key) { return text.find(key) != std::string::npos; };
-  if (trimmed(text).starts_with("[{'") &&
+  if (trimmed(text).starts_with("[{'") && trimmed(text).ends_with(']') &&
       ((has("'role':") && has("'content':")) || (has("'from':") && has("'value':"))))
     bad_row("'{}' has messages as Python prints them, not as JSON; write the column with json.dumps", column);
 }

@@ -140,8 +140,8 @@ std::optional<std::string> thought_of(const ordered_json& part, const std::strin
 }
 
 // Returns the texts and thoughts of a content as parts in Mistral's form (Message::parts_json); "" if it has no
-// thoughts.
-std::string thinking_parts(const ordered_json& message, const std::string& content) {
+// thoughts. Leaves out the texts if they are calls of functions.
+std::string thinking_parts(const ordered_json& message, const std::string& content, bool texts_are_calls) {
   const ordered_json* list = find_column(message, content);
   if (!list || !list->is_array()) return "";
   ordered_json parts = ordered_json::array();
@@ -150,7 +150,7 @@ std::string thinking_parts(const ordered_json& message, const std::string& conte
     if (const auto thought = thought_of(part, content)) {
       thinks = true;
       parts.push_back({{"type", "thinking"}, {"thinking", *thought}});
-    } else if (type_of(part) != "tool_call") {
+    } else if (type_of(part) != "tool_call" && !texts_are_calls) {
       parts.push_back({{"type", "text"}, {"text", content_of(ordered_json::array({part}), content)}});
     }
   }
@@ -291,9 +291,10 @@ Message read_message(const ordered_json& given, const MessageNames& names) {
     bad_row("a message of role '{}' has no '{}'", role->first, names.content);
   if (message.role == "user" && message.no_content)
     bad_row("the '{}' of a message of role '{}' is null", names.content, role->first);
-  if (message.role == "function_call") read_calls(message, extra);
+  const bool calls = message.role == "function_call";
+  if (calls) read_calls(message, extra);
   if (!extra.empty()) message.extra_json = extra.dump();
-  message.parts_json = thinking_parts(given, names.content);
+  message.parts_json = thinking_parts(given, names.content, calls);
   return message;
 }
 

@@ -86,8 +86,8 @@ TEST_F(JsonTexts, OfCallsAreLists) {
 
 // A reply may be a text in the form of JSON.
 TEST_F(JsonTexts, OfOtherListsStayTexts) {
-  for (const char* reply :
-       {R"([1, 2])", R"([12345678901234567890123])", R"([{"role": "admin", "content": "x"}])", R"([{"role": "user"}])"})
+  for (const char* reply : {R"([1, 2])", R"([12345678901234567890123])", R"([{"role": "admin", "content": "x"}])",
+                            R"([{"role": "user"}])", "[{'role': 'user', 'content': 'x'}] is what you pass"})
     EXPECT_EQ(texts("rows.jsonl", ordered_json{{"prompt", "q"}, {"completion", reply}}.dump()),
               std::vector<std::string>{"<user>q</s><assistant>" + std::string(reply) + "</s>"});
 }

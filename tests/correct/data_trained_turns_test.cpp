@@ -219,20 +219,40 @@ constexpr const char* kThoughtsAmongTexts = R"({"messages": [
     {"role": "assistant", "content": [{"type": "thinking", "thinking": "two"}, {"type": "text", "text": "b"},
         {"type": "reasoning", "value": "three"}, {"type": "text", "text": "c"}]}]})";
 
-// Templates of Ministral and Magistral write the parts of a content one after another.
+// Templates of Ministral and Magistral write the parts of a content one after another, and then the calls.
+constexpr const char* kReadsThinkingParts =
+    "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
+    "{% for part in m.content %}{% if part['type'] == 'thinking' %}({{ part['thinking'] + ')' }}"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}"
+    "{% for call in m.tool_calls %}[{{ call.function.name }}]{% endfor %}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+
 TEST_F(TrainedTurns, ATemplateThatReadsThinkingPartsGetsThemInTheirPlaces) {
-  files.chat_template =
-      "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}"
-      "{% for part in m.content %}{% if part['type'] == 'thinking' %}({{ part['thinking'] + ')' }}"
-      "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}</s>{% endfor %}"
-      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  files.chat_template = kReadsThinkingParts;
   EXPECT_EQ(shown(kThoughtsAmongTexts),
             "<system>s(draft)t</s><user>q</s><assistant>«(one)a</s>»<user>r</s><assistant>«(two)b(three)c</s>»");
   EXPECT_EQ(counts.lost_thoughts, 0);
 }
 
+TEST_F(TrainedTurns, ATextBesideAThoughtMayBeLeftOut) {
+  files.chat_template = kReadsThinkingParts;
+  EXPECT_EQ(shown(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "one"}, {"type": "text", "text": "bad", "train": false},
+                {"type": "text", "text": "good", "train": true}]}]})"),
+            "<user>q</s><assistant>«(one)»bad«good</s>»");
+}
+
+TEST_F(TrainedTurns, ACallBesideAThoughtIsWrittenOnce) {
+  files.chat_template = kReadsThinkingParts;
+  EXPECT_EQ(shown(R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": [
+                {"type": "thinking", "thinking": "one"},
+                {"type": "text", "text": "{\"name\": \"f\", \"arguments\": {}}"}]}]})"),
+            "<user>q</s><assistant>«(one)[f]</s>»");
+}
+
 TEST_F(TrainedTurns, OtherTemplatesGetAllThoughtsOfAReplyInOneField) {
   files.chat_template =
+      "{% set mode = 'chat' %}{% if mode == 'thinking' %}<think>{% endif %}"
       "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}({{ m.reasoning_content }}){% endif %}"
       "{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
   const std::string row = kThoughtsAmongTexts;

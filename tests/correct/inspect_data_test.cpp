@@ -149,7 +149,7 @@ TEST_F(Report, EvaluationRowsWithoutBatchesAreNamed) {
   recipe.dataset = {folder.write("rated.jsonl", rows).string()};
   const std::string report = text({});
   expect_has(report, "batches     2 steps an epoch, 2 rows a step");
-  expect_has(report, "this data set has only one row");
+  expect_has(report, "this is the only row to evaluate on; raise val_size");
 }
 
 TEST_F(Report, ShowsLabels) {

@@ -21,8 +21,12 @@ using nlohmann::ordered_json;
 // Returns whether the template compares the type of a content part with 'thinking', as those of Mistral's models do.
 bool reads_thinking_parts(std::string_view source) {
   for (const std::string_view name : {"'thinking'", "\"thinking\""})
-    for (size_t at = 0; (at = source.find(name, at)) != std::string_view::npos; at += name.size())
-      if (trimmed(source.substr(0, at)).ends_with("==")) return true;
+    for (size_t at = 0; (at = source.find(name, at)) != std::string_view::npos; at += name.size()) {
+      std::string_view left = trimmed(source.substr(0, at));
+      if (!left.ends_with("==")) continue;
+      left = trimmed(left.substr(0, left.size() - 2));
+      if (left.ends_with("['type']") || left.ends_with("[\"type\"]") || left.ends_with(".type")) return true;
+    }
   return false;
 }
 

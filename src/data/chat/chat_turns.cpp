@@ -77,13 +77,26 @@ size_t ChatTemplate::State::trimmed_end(std::string_view text, size_t begin, siz
   }
 }
 
+namespace {
+
+// Returns the text of the first or the last part with a text; null if there is none.
+ordered_json* text_part(ordered_json& parts, bool last) {
+  ordered_json* found = nullptr;
+  for (ordered_json& part : parts)
+    if (part.is_object() && part.contains("text") && (last || found == nullptr)) found = &part["text"];
+  return found;
+}
+
+}  // namespace
+
 std::optional<size_t> ChatTemplate::State::content_edge(const ordered_json& messages, const TemplateInput& given,
                                                         const std::string& full, size_t index, bool end) const {
   ordered_json marked = messages;
-  const ordered_json& given_content = messages[index]["content"];
-  if (!given_content.is_string() && !given_content.is_null()) return std::nullopt;
-  const std::string content = given_content.is_null() ? "" : given_content.get<std::string>();
-  marked[index]["content"] = end ? content + std::string(kContentMark) : std::string(kContentMark) + content;
+  ordered_json* content = &marked[index]["content"];
+  if (content->is_array()) content = text_part(*content, end);
+  if (content == nullptr || (!content->is_string() && !content->is_null())) return std::nullopt;
+  const std::string given_content = content->is_null() ? "" : content->get<std::string>();
+  *content = end ? given_content + std::string(kContentMark) : std::string(kContentMark) + given_content;
   std::string text;
   try {
     text = rendered(marked, given, false).text;
