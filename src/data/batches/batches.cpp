@@ -69,10 +69,10 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
         spec_.use == BatchUse::kTraining ? "per_device_train_batch_size" : "per_device_eval_batch_size");
   if (mismatched) rows_ = examples_.row_numbers();
   if (mismatched && (groups() == 1 || (!rows_.empty() && std::ranges::max(rows_) == 0)))
-    throw UserError("{}: the loss pairs each prompt with the reply of another row, but this is the only row {}",
-                    examples_.source(0),
-                    spec_.use == BatchUse::kTraining ? "to train on; add rows"
-                                                     : "to evaluate on; raise val_size, or add rows to eval_dataset");
+    throw UserError("{}: the loss pairs each prompt with the reply of another row, but {}", examples_.source(0),
+                    spec_.use == BatchUse::kTraining
+                        ? "this data set has only one row; add rows"
+                        : "this is the only row to evaluate on; raise val_size, or add rows to eval_dataset");
   if (spec_.packing) pack();
   if (spec_.grouping == RowGrouping::kBranches) group_branches();
   skip_rows();
