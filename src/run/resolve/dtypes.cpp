@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "config/recipe.h"
+#include "runtime/vendors/vendor.h"
 
 namespace fettle {
 
