@@ -144,7 +144,8 @@ TEST(Plan, CountsTheEvaluation) {
       run_fettle(folder, plan_words({"--target", small_card(folder, 5'000'000), kFewWeights, "eval_strategy=epoch",
                                      "val_size=4", "per_device_eval_batch_size=64"}));
   EXPECT_EQ(run.code, 3) << run.err;
-  EXPECT_THAT(run.out, AllOf(HasSubstr("(per_device_eval_batch_size: 64)"), HasSubstr("it does not fit; set a")));
+  EXPECT_THAT(run.out, AllOf(HasSubstr("(per_device_eval_batch_size: 64)"),
+                             HasSubstr("it does not fit. To reduce it: a per_device_eval_batch_size below 64; ")));
 }
 
 TEST(Plan, FitFindsALargerBatch) {
