@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           DataSource source;
           source.formatting = formatting;
           nlohmann::ordered_json value = row.value;
-          parse_message_lists(value, source);
+          parse_message_lists(value, source, false);
           const Sample sample = read(value, source);
           for (const auto* messages : {&sample.messages, &sample.rejected})
             if (!messages->empty()) chat.render(*messages, sample.tools_json);
