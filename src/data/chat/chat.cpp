@@ -30,12 +30,12 @@ bool reads_thinking_parts(std::string_view source) {
   return false;
 }
 
-// Returns the message as a template reads it. With `with_parts`, thoughts among the parts of the content stay there.
+// Returns the message as a template reads it. With `with_parts`, its content is Message::parts_json.
 ordered_json message_json(const Message& message, const ToolCallForm& form, bool with_parts) {
   ordered_json out = {{"role", message.role}, {"content", message.content}};
   if (message.extra_json.empty()) return out;
   ordered_json extra = ordered_json::parse(message.extra_json);
-  if (with_parts && !message.parts_json.empty()) {
+  if (with_parts) {
     out["content"] = ordered_json::parse(message.parts_json);
     extra.erase("reasoning_content");
   }
@@ -90,16 +90,17 @@ jinja::Template::Rendered ChatTemplate::State::rendered(const ordered_json& mess
 ordered_json ChatTemplate::State::checked_messages(const std::vector<Message>& messages,
                                                    const TemplateInput& given) const {
   const TemplateSource& source = source_for(given);
-  const bool knows_developer = std::ranges::any_of(std::array{"'developer'", "\"developer\""}, [&](const char* name) {
-    return source.text.find(name) != std::string::npos;
-  });
-  const bool with_parts = reads_thinking_parts(source.text);
+  const auto knows_developer = [&] {
+    return source.text.find("'developer'") != std::string::npos ||
+           source.text.find("\"developer\"") != std::string::npos;
+  };
   ordered_json out = ordered_json::array();
   for (const Message& message : messages) {
+    const bool with_parts = !message.parts_json.empty() && reads_thinking_parts(source.text);
     out.push_back(message_json(message, source.calls, with_parts));
     if (message.role != "assistant" && !message.parts_json.empty() && !with_parts)
       refuse_unrendered(fmt::format("thoughts in messages of role '{}'", message.role));
-    if (message.role == "developer" && !knows_developer) out.back()["role"] = "system";
+    if (message.role == "developer" && !knows_developer()) out.back()["role"] = "system";
     if (out.back().contains("tool_calls") && source.text.find("tool_calls") == std::string::npos)
       refuse_unrendered("tool calls");
     if (built_in && message.role == "tool")
