@@ -307,6 +307,10 @@ bool is_on(const YAML::Node& node) {
   return node.IsDefined() && node.IsScalar() && bool_from_text(node.Scalar()).value_or(false);
 }
 
+std::string key_text(const YAML::Node& key) {
+  return key.IsScalar() ? key.Scalar() : "?";
+}
+
 std::string describe_node(const YAML::Node& node) {
   if (!node.IsDefined() || node.IsNull()) return "nothing";
   if (node.IsSequence()) return "a list";

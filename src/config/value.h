@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "config/key_places.h"
 #include "config/keys.h"
 
 namespace fettle {
@@ -14,6 +15,11 @@ namespace fettle {
 struct GivenValue {
   YAML::Node node;
   std::string where;
+  SetBy by = SetBy::kRecipe;
+  std::string meant_by = {};  // the other tool's key whose translation this is; "": none
+
+  // Returns another value that was given in the same place, by the same person.
+  GivenValue with(const YAML::Node& other) const { return {other, where, by, meant_by}; }
 };
 
 bool is_map(const Key& key);  // the key's value is a map
@@ -34,5 +40,7 @@ bool is_on(const YAML::Node& node);
 
 // Describes a node for messages: the quoted text of a scalar, "a list", "a map" or "nothing".
 std::string describe_node(const YAML::Node& node);
+// Returns the name in a map's key; "?" if the key is not a name.
+std::string key_text(const YAML::Node& key);
 
 }  // namespace fettle
