@@ -52,9 +52,9 @@ Sample conversation(const ordered_json& row, const DataSource& source, const std
   Sample sample{.format = sharegpt ? "sharegpt" : "openai"};
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
-  sample.messages = read_messages(*list, column, message_names(source, sharegpt));
-  add_system(sample.messages, text_column(row, column_beside(source, "system")));
-  sample.tools_json = tools_beside(row, source);
+  sample.conversation.messages = read_messages(*list, column, message_names(source, sharegpt));
+  add_system(sample.conversation.messages, text_column(row, column_beside(source, "system")));
+  sample.conversation.tools_json = tools_beside(row, source);
   return sample;
 }
 
@@ -84,20 +84,20 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   Sample sample{.format = "alpaca"};
   if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
-    sample.messages.push_back({.role = "system", .content = system});
+    sample.conversation.messages.push_back({.role = "system", .content = system});
   const std::string history = column("history", "history");
   for (const auto& turn : history_of(row, history)) {
-    sample.messages.push_back({.role = "user", .content = text_of(turn[0], "'" + history + "'")});
-    sample.messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + history + "'")});
+    sample.conversation.messages.push_back({.role = "user", .content = text_of(turn[0], "'" + history + "'")});
+    sample.conversation.messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + history + "'")});
   }
   std::string user = text_column(row, prompt);
   const std::string input = text_column(row, column("query", "input"));
   if (!user.empty() && !input.empty()) user += "\n";
   user += input;
   if (user.empty()) bad_row("the row has no prompt: '{}' is empty", prompt);
-  sample.messages.push_back({.role = "user", .content = user});
-  sample.messages.push_back({.role = "assistant", .content = text_column(row, response)});
-  sample.tools_json = tools_of(row, column("tools", "tools"));
+  sample.conversation.messages.push_back({.role = "user", .content = user});
+  sample.conversation.messages.push_back({.role = "assistant", .content = text_column(row, response)});
+  sample.conversation.tools_json = tools_of(row, column("tools", "tools"));
   return sample;
 }
 
@@ -123,14 +123,15 @@ Sample plain_prompt(const ordered_json& row, const DataSource& source) {
 Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource& source) {
   Sample sample{.format = "pairs"};
   if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
-    sample.messages.push_back({.role = "system", .content = system});
+    sample.conversation.messages.push_back({.role = "system", .content = system});
   for (const auto& pair : list)
     for (const auto& [column, role] : {std::pair{"human", "user"}, {"assistant", "assistant"}}) {
       if (!pair.is_object() || !pair.contains(column))
         bad_row("a turn has no '{}': {}", column, pair.dump().substr(0, 120));
-      sample.messages.push_back({.role = role, .content = text_of(pair[column], fmt::format("'{}'", column))});
+      sample.conversation.messages.push_back(
+          {.role = role, .content = text_of(pair[column], fmt::format("'{}'", column))});
     }
-  sample.tools_json = tools_of(row, source.column("tools", "tools"));
+  sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
   return sample;
 }
 
@@ -144,19 +145,19 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
         message.of_prompt = message.train && !train;
         message.train = message.train && train;
         message.marked = message.marked && train;
-        sample.messages.push_back(std::move(message));
+        sample.conversation.messages.push_back(std::move(message));
       }
     } else {
-      sample.messages.push_back(
+      sample.conversation.messages.push_back(
           {.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
     }
   };
   add("prompt", "user", false);
   add("completion", "assistant", true);
-  add_system(sample.messages, text_column(row, "system"));
+  add_system(sample.conversation.messages, text_column(row, "system"));
   sample.plain = row["prompt"].is_string() && row["completion"].is_string();
-  sample.tools_json = tools_of(row, source.column("tools", "tools"));
-  want_order(sample.messages);
+  sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
+  want_order(sample.conversation.messages);
   return sample;
 }
 
@@ -251,7 +252,7 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   if (has("input_ids")) return read_tokens(value);
   if (is_conversation(value, source)) {
     Sample sample = read_turns(value, source);
-    want_order(sample.messages);
+    want_order(sample.conversation.messages);
     return sample;
   }
   if (source.formatting == "alpaca") return alpaca(value, source);
@@ -313,22 +314,22 @@ bool is_conversation(const ordered_json& row, const DataSource& source) {
 
 Sample read_turns(const ordered_json& row, const DataSource& source) {
   Sample sample = turns_of(row, source);
-  if (source.drop_system && !sample.messages.empty() && is_system(sample.messages[0].role))
-    sample.messages.erase(sample.messages.begin());
+  std::vector<Message>& messages = sample.conversation.messages;
+  if (source.drop_system && !messages.empty() && is_system(messages[0].role)) messages.erase(messages.begin());
   return sample;
 }
 
 Sample read_sample(const ordered_json& value, const DataSource& source) {
   Sample sample = read_any(value, source);
-  sample.variables_json = read_variables(value);
+  sample.conversation.variables_json = read_variables(value);
   return sample;
 }
 
 Sample read_prompt(const ordered_json& row, const DataSource& source) {
   if (!has_column(row, "input_ids") && is_conversation(row, source)) {
     Sample sample = read_turns(row, source);
-    want_order_of_turns(sample.messages);
-    sample.variables_json = read_variables(row);
+    want_order_of_turns(sample.conversation.messages);
+    sample.conversation.variables_json = read_variables(row);
     return sample;
   }
   const std::string reply = answer_column(row, source);
@@ -354,7 +355,8 @@ std::string read_variables(const ordered_json& row) {
 
 Sample without_template(Sample plain) {
   Sample out{.kind = Sample::Kind::kPrompted, .format = plain.format};
-  for (const Message& message : plain.messages) (message.role == "assistant" ? out.reply : out.text) += message.content;
+  for (const Message& message : plain.conversation.messages)
+    (message.role == "assistant" ? out.reply : out.text) += message.content;
   return out;
 }
 

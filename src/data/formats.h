@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat/chat.h"
+#include "data/chat/conversation.h"
 #include "data/example.h"
 #include "data/read/columns.h"
 #include "data/read/dataset_info.h"
@@ -17,17 +17,15 @@ namespace fettle {
 struct Sample {
   enum class Kind { kChat, kText, kPrompted, kTokens };
   Kind kind = Kind::kChat;
-  std::vector<Message> messages;           // the conversation (kChat)
+  Conversation conversation;               // kChat
   bool plain = false;                      // kChat: the row has the texts `prompt` and `completion`, not messages
-  std::string tools_json;                  // the tools (kChat): a JSON array, or ""
-  std::string variables_json;              // chat_template_kwargs (kChat): a JSON object, or ""
   std::string text;                        // kText: the text, all trained; kPrompted: the prompt, without a template
   bool continues = false;                  // kText: the text beyond cutoff_len becomes further examples
   std::string reply;                       // the reply (kPrompted)
   std::vector<int32_t> input_ids, labels;  // token ids and labels (kTokens)
   std::vector<bool> of_prompt;             // kTokens: the tokens that are trained only with train_on_prompt
   std::vector<size_t> documents;           // kTokens: where the documents after the first one begin
-  std::vector<Message> rejected;           // the conversation with the rejected reply (preferences.h)
+  std::vector<Message> rejected;           // the messages of the conversation with the rejected reply (preferences.h)
   Preference preference = Preference::kNone;
   std::string_view format;  // the name of the format in docs/data.md
 };

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "data/chat/chat.h"
+#include "data/chat/conversation.h"
 #include "data/read/dataset_info.h"
 
 namespace fettle {

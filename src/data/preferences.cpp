@@ -264,7 +264,7 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
   Sample sample = with_one_reply(row, source, reply_column(row, source, "chosen"));
   Sample other = with_one_reply(row, source, reply_column(row, source, "rejected"));
   want_chat(sample);
-  auto &chosen = sample.messages, &rejected = other.messages;
+  auto &chosen = sample.conversation.messages, &rejected = other.conversation.messages;
   size_t prompt = 0;
   while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
   // If the shorter conversation is the beginning of the longer one, the last message of the shorter one counts as its
@@ -291,8 +291,9 @@ Sample read_rated(const ordered_json& row, const DataSource& source) {
   Sample sample = read_sample(unrated, source);
   want_chat(sample);
   sample.preference = is_good(row[column], column) ? Preference::kChosen : Preference::kRejected;
-  if (std::ranges::none_of(sample.messages, &Message::of_prompt))
-    for (size_t i = 0; i + 1 < sample.messages.size(); ++i) sample.messages[i].train = false;
+  std::vector<Message>& messages = sample.conversation.messages;
+  if (std::ranges::none_of(messages, &Message::of_prompt))
+    for (size_t i = 0; i + 1 < messages.size(); ++i) messages[i].train = false;
   return sample;
 }
 

@@ -29,10 +29,11 @@ bool has_empty_reply(const std::vector<Message>& messages, bool last_only) {
 }
 
 // Requires that the JSON that a template writes has no integer that was read as a float.
-void refuse_large_integers(const Row& row, std::vector<std::string> written, const std::vector<Message>& messages,
+void refuse_large_integers(const Row& row, const Conversation& conversation,
                            const std::vector<Message>& rejected = {}) {
   if (row.large_integers.empty()) return;
-  for (const auto* list : {&messages, &rejected})
+  std::vector<std::string> written = {conversation.tools_json, conversation.variables_json};
+  for (const auto* list : {&conversation.messages, &rejected})
     for (const Message& message : *list) written.push_back(message.extra_json);
   for (const std::string& integer : row.large_integers) {
     const std::string read = nlohmann::json::parse(integer).dump();
@@ -51,12 +52,16 @@ int64_t length_of(const Pieces& pieces) {
 
 // Returns the conversations that remain when its earliest turns are left out: one turn, two turns, and so on. The
 // system message and the last reply are in all of them.
-std::vector<std::vector<Message>> later_parts(const std::vector<Message>& messages) {
-  std::vector<std::vector<Message>> parts;
+std::vector<Conversation> later_parts(const Conversation& conversation) {
+  const auto& [messages, tools, variables] = conversation;
+  std::vector<Conversation> parts;
   const auto first = std::ranges::find_if(messages, [](const Message& message) { return !is_system(message.role); });
   for (auto at = first; at != messages.end(); ++at)
-    if (at != first && at->role == "user" && (at - 1)->role == "assistant")
-      parts.emplace_back(messages.begin(), first).insert(parts.back().end(), at, messages.end());
+    if (at != first && at->role == "user" && (at - 1)->role == "assistant") {
+      std::vector<Message> part(messages.begin(), first);
+      part.insert(part.end(), at, messages.end());
+      parts.push_back({std::move(part), tools, variables});
+    }
   return parts;
 }
 
@@ -96,7 +101,7 @@ RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int
 
 ChatTemplate::Counts RowTokeniser::counts() const {
   ChatTemplate::Counts all;
-  for (const ChatTemplate* each : {template_.get(), plain_.get()})
+  for (const ChatTemplate* each : {template_.get(), none_.get()})
     if (each) all += each->counts();
   return all;
 }
@@ -113,7 +118,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
       return outcome;
     }
     Sample sample = row_reader(spec_.rows).read(row.value, source);
-    refuse_large_integers(row, {sample.tools_json, sample.variables_json}, sample.messages, sample.rejected);
+    refuse_large_integers(row, sample.conversation, sample.rejected);
     outcome.format = sample.format;
     switch (sample.kind) {
       case Sample::Kind::kChat: chat(sample, where, outcome); break;
@@ -130,24 +135,32 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
 }
 
 void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outcome) const {
+  Conversation& conversation = sample.conversation;
   if (spec_.train_on_prompt && sample.preference == Preference::kNone && sample.rejected.empty())
-    for (Message& message : sample.messages) message.train = message.train || message.of_prompt;
-  if (has_empty_reply(sample.messages, spec_.mask_history) || has_empty_reply(sample.rejected, spec_.mask_history)) {
+    for (Message& message : conversation.messages) message.train = message.train || message.of_prompt;
+  if (has_empty_reply(conversation.messages, spec_.mask_history) ||
+      has_empty_reply(sample.rejected, spec_.mask_history)) {
     outcome.dropped = "a reply is empty, so there is nothing to learn";
     outcome.empty = true;
     return;
   }
-  for (const Message& message : sample.messages)
+  for (const Message& message : conversation.messages)
     if (message.role == "assistant" && outcome.placeholder.empty())
       outcome.placeholder = placeholder_in(message.content);
-  template_for(sample);
+  const bool plain = sample.plain && spec_.plain_text_rows;
+  const ChatTemplate& chat = plain ? no_template() : chat_template();
   std::vector<Example> examples;
+  const auto render = [&](Preference preference) {
+    if (!plain) give_system(conversation.messages, spec_.default_system, names_built_in(spec_.template_name));
+    examples.push_back(rendered(chat, conversation, preference, where, outcome));
+  };
   try {
     if (sample.rejected.empty()) {
-      examples.push_back(rendered(sample.messages, sample, sample.preference, where, outcome));
+      render(sample.preference);
     } else {
-      examples.push_back(rendered(sample.messages, sample, Preference::kChosen, where, outcome));
-      examples.push_back(rendered(sample.rejected, sample, Preference::kRejected, where, outcome));
+      render(Preference::kChosen);
+      conversation.messages = std::move(sample.rejected);
+      render(Preference::kRejected);
       if (examples[0].input_ids == examples[1].input_ids) {
         outcome.dropped = "the chosen and the rejected reply are the same";
         return;
@@ -174,11 +187,9 @@ const ChatTemplate& RowTokeniser::chat_template() const {
   return *template_;
 }
 
-const ChatTemplate& RowTokeniser::template_for(const Sample& sample) const {
-  if (!sample.plain || !spec_.plain_text_rows) return chat_template();
-  std::call_once(plain_made_,
-                 [&] { plain_ = std::make_unique<const ChatTemplate>("none", tokenizer_, spec_.started); });
-  return *plain_;
+const ChatTemplate& RowTokeniser::no_template() const {
+  std::call_once(none_made_, [&] { none_ = std::make_unique<const ChatTemplate>("none", tokenizer_, spec_.started); });
+  return *none_;
 }
 
 // Tokenises a labelled row: its texts become token ids, and its label becomes Example::classes.
@@ -188,7 +199,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
     throw BadRow(
         "the row has a chosen and a rejected reply, but no label; set stage: rm or dpo to train on preference pairs");
   ClassTexts texts = read_class_texts(row.value, source);
-  refuse_large_integers(row, {texts.tools_json, texts.variables_json}, texts.messages);
+  refuse_large_integers(row, texts.conversation);
   Example example{.source = where, .classes = labels_->classes(row.value, source, where)};
   if (example.classes.empty() && !spec_.labels_optional) {
     const std::string column = label_column(row.value, source);
@@ -202,7 +213,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
             trimmed(text) == "-1" ? ", which is not one of the labels" : "");
   }
   int64_t whole = 0;
-  if (texts.messages.empty()) {
+  if (texts.conversation.messages.empty()) {
     if (texts.first.empty() && texts.second.value_or("").empty()) {
       outcome.dropped = "the text is empty";
       outcome.empty = true;
@@ -213,7 +224,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
     if (texts.second) example.second_text = std::move(encoded.types);
     whole = encoded.whole;
   } else {
-    give_system(texts.messages, spec_.default_system, names_built_in(spec_.template_name));
+    give_system(texts.conversation.messages, spec_.default_system, names_built_in(spec_.template_name));
     if (spec_.template_name.empty() && !tokenizer_.chat_template())
       throw UserError(
           "{}: this row is a conversation, but the model has no chat template; for a causal model, set `template`; for "
@@ -221,7 +232,7 @@ void RowTokeniser::classified(const Row& row, const DataSource& source, const st
           where);
     const ChatTemplate& chat = chat_template();
     try {
-      example.input_ids = tokenizer_.encode(chat.text(texts.messages, texts.tools_json, texts.variables_json), false);
+      example.input_ids = tokenizer_.encode(chat.text(texts.conversation), false);
     } catch (const UserError& error) {
       throw BadRow(error.what());
     }
@@ -272,10 +283,9 @@ Example RowTokeniser::labelled(const std::vector<ChatTemplate::Piece>& pieces, P
 }
 
 // Renders the conversation as token ids with labels.
-Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
+Example RowTokeniser::rendered(const ChatTemplate& chat, Conversation& conversation, Preference preference,
                                const std::string& where, Outcome& outcome) const {
-  const bool plain = sample.plain && spec_.plain_text_rows;
-  if (!plain) give_system(messages, spec_.default_system, names_built_in(spec_.template_name));
+  std::vector<Message>& messages = conversation.messages;
   if (spec_.mask_history || preference != Preference::kNone)
     for (Message& message : messages) message.marked = false;
   if (spec_.mask_history) {
@@ -289,19 +299,18 @@ Example RowTokeniser::rendered(std::vector<Message>& messages, const Sample& sam
     throw UserError(
         "a message has a weight other than 0 and 1, but this stage trains replies wholly or not at all; remove the "
         "weight, or train with stage: sft");
-  const ChatTemplate& chat = template_for(sample);
   ChatTemplate::Counts counts;  // those of the conversation that was rendered last
-  const auto render = [&](const std::vector<Message>& part) {
+  const auto render = [&](const Conversation& part) {
     counts = {};
-    return chat.render(part, sample.tools_json, sample.variables_json, counts);
+    return chat.render(part, counts);
   };
-  Pieces pieces = render(messages);
+  Pieces pieces = render(conversation);
   // The trained reply is the last one, so a cut at the end would remove it.
   const int64_t whole = length_of(pieces);
   if (spec_.mask_history && preference == Preference::kNone && spec_.overlength == Overlength::kCut &&
       whole > spec_.cutoff_len) {
     outcome.truncated_from = whole;
-    const auto parts = later_parts(messages);
+    const auto parts = later_parts(conversation);
     const auto is_long = [&](const auto& part) { return length_of(render(part)) > spec_.cutoff_len; };
     const auto fitting = std::ranges::partition_point(parts, is_long);
     if (!parts.empty()) pieces = render(fitting == parts.end() ? parts.back() : *fitting);

@@ -55,7 +55,7 @@ class RowTokeniser {
 
  private:
   void chat(Sample& sample, const std::string& where, Outcome& outcome) const;
-  Example rendered(std::vector<Message>& messages, const Sample& sample, Preference preference,
+  Example rendered(const ChatTemplate& chat, Conversation& conversation, Preference preference,
                    const std::string& where, Outcome& outcome) const;
   Example labelled(const std::vector<ChatTemplate::Piece>& pieces, Preference preference, const std::string& where,
                    Outcome& outcome) const;
@@ -66,17 +66,16 @@ class RowTokeniser {
   bool fits(Example& example, Outcome& outcome) const;
   void check_ids(const Example& example) const;
   bool may_be_cut(int64_t length, const std::string& where, Outcome& outcome) const;
-  const ChatTemplate& chat_template() const;
-  // Returns the template of this conversation: the run's, or none for a plain row.
-  const ChatTemplate& template_for(const Sample& sample) const;
+  const ChatTemplate& chat_template() const;  // the run's
+  const ChatTemplate& no_template() const;    // the one that renders plain rows
 
   const DataSpec& spec_;
   const Tokenizer& tokenizer_;
   int64_t vocab_size_;
   std::optional<LabelReader> labels_;  // set for labelled rows
   // The first row that needs a template creates it.
-  mutable std::once_flag template_made_, plain_made_;
-  mutable std::unique_ptr<const ChatTemplate> template_, plain_;
+  mutable std::once_flag template_made_, none_made_;
+  mutable std::unique_ptr<const ChatTemplate> template_, none_;
 };
 
 }  // namespace fettle

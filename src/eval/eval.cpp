@@ -151,8 +151,8 @@ Task task_of(const std::string& wanted, const DataSource& source, const Request&
 
 std::vector<int32_t> prompt_ids(const Prompt& prompt, const Session& session) {
   if (!prompt.text.empty()) return plain_prompt_ids(session.tokenizer(), prompt.text);
-  if (session.has_template()) return session.prompt(prompt.messages, prompt.tools_json, prompt.variables_json);
-  return session.prompt(prompt.messages.at(0).content);
+  if (session.has_template()) return session.prompt(prompt.conversation);
+  return session.prompt(prompt.conversation.messages.at(0).content);
 }
 
 // Fills Prompt::ids. Replaces the references of prompts with Prompt::reply by the text that a model trained on the row
@@ -160,13 +160,12 @@ std::vector<int32_t> prompt_ids(const Prompt& prompt, const Session& session) {
 void render_prompts(EvalSet& set, const Session& session, OnBadRow on_bad_row) {
   std::vector<Prompt> kept;
   for (Prompt& prompt : set.prompts) {
-    if (!session.has_template() && prompt.messages.size() > 1)
+    if (!session.has_template() && prompt.conversation.messages.size() > 1)
       throw UserError("{}: a conversation needs a chat template; set `template`, and stage: sft", prompt.where);
     try {
       prompt.ids = prompt_ids(prompt, session);
       if (prompt.reply && session.has_template())
-        prompt.references = {
-            session.reply_text(prompt.messages, *prompt.reply, prompt.tools_json, prompt.variables_json)};
+        prompt.references = {session.reply_text(prompt.conversation, *prompt.reply)};
     } catch (const UserError& error) {
       if (on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}{}", prompt.where, error.what(), kSkipHint);
       warn("{}: {}; skipped", prompt.where, error.what());

@@ -215,7 +215,7 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
     const ordered_json* given = find_any_column(row, {"references", "reference"});
     if (!given && find_column(row, "question")) given = find_column(row, "answer");
     if (given) {
-      prompt.messages.push_back({.role = "user", .content = question_of(row)});
+      prompt.conversation.messages.push_back({.role = "user", .content = question_of(row)});
       prompt.references = given->is_array() ? texts_of(*given, "a reference")
                                             : std::vector<std::string>{text_of(*given, "the reference")};
       if (prompt.references.empty()) bad_row("'references' is empty: there is nothing to compare with");
@@ -223,14 +223,14 @@ std::vector<Prompt> read_prompts(const DataSpec& data, const DataSource& source)
       Sample sample = read_sample(row, source);
       if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
       switch (sample.kind) {
-        case Sample::Kind::kChat:
-          prompt.references.push_back(sample.messages.back().content);
-          if (has_form_of_template(sample.messages.back())) prompt.reply = sample.messages.back();
-          sample.messages.pop_back();
-          prompt.messages = std::move(sample.messages);
-          prompt.tools_json = std::move(sample.tools_json);
-          prompt.variables_json = std::move(sample.variables_json);
+        case Sample::Kind::kChat: {
+          prompt.conversation = std::move(sample.conversation);
+          std::vector<Message>& messages = prompt.conversation.messages;
+          prompt.references.push_back(messages.back().content);
+          if (has_form_of_template(messages.back())) prompt.reply = std::move(messages.back());
+          messages.pop_back();
           break;
+        }
         case Sample::Kind::kPrompted:
           prompt.references.push_back(std::move(sample.reply));
           prompt.text = std::move(sample.text);

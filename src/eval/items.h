@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/chat/chat.h"
+#include "data/chat/conversation.h"
 #include "data/data_spec.h"
 #include "data/read/dataset_info.h"
 #include "stages/stage.h"
@@ -35,10 +35,8 @@ struct Question {
 };
 
 struct Prompt {
-  std::vector<Message> messages;  // the messages before the reply
-  std::string tools_json;
-  std::string variables_json;  // further variables of the chat template, or ""
-  std::string text;            // instead of messages: the prompt as plain text, without a template
+  Conversation conversation;  // ends before the reply
+  std::string text;           // instead of a conversation: the prompt as plain text, without a template
   std::vector<std::string> references;
   // The row's last turn if it has calls of tools or a thought. Then the chat template decides about the reference's
   // text.

@@ -21,7 +21,7 @@ std::string reply_lines(const std::vector<EvalSet>& sets, const std::vector<Eval
   for (size_t s = 0; s < sets.size(); ++s)
     for (size_t i = 0; i < sets[s].prompts.size(); ++i) {
       const Prompt& prompt = sets[s].prompts[i];
-      ordered_json line{{"prompt", prompt.text.empty() ? prompt.messages.back().content : prompt.text},
+      ordered_json line{{"prompt", prompt.text.empty() ? prompt.conversation.messages.back().content : prompt.text},
                         {"predict", models.back().sets[s].replies[i]},
                         {"label", prompt.references[0]}};
       if (models.size() > 1) line["base"] = models.front().sets[s].replies[i];

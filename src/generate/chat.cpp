@@ -25,9 +25,9 @@ bool is_command(const std::string& line) {
          std::all_of(line.begin() + 1, line.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
 }
 
-class Conversation {
+class Chat {
  public:
-  Conversation(Session& session, std::string system, std::ostream& out, std::ostream& remarks)
+  Chat(Session& session, std::string system, std::ostream& out, std::ostream& remarks)
       : session_(session), system_(std::move(system)), out_(out), remarks_(remarks) {}
 
   // Handles one line. Returns false at /exit, or when a signal asks to end.
@@ -54,9 +54,8 @@ class Conversation {
  private:
   std::vector<int32_t> prompt() const {
     std::vector<Message> messages = history_;
-    if (!system_.empty())
-      messages.insert(messages.begin(), Message{.role = "system", .content = system_, .extra_json = ""});
-    return session_.prompt(std::move(messages));
+    if (!system_.empty()) messages.insert(messages.begin(), {.role = "system", .content = system_});
+    return session_.prompt({std::move(messages)});
   }
 
   void ask(const std::string& line) {
@@ -121,10 +120,10 @@ class Conversation {
 }  // namespace
 
 int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std::ostream& out, std::ostream& remarks) {
-  // The Conversation adds the system message, so that /system can remove it.
+  // The Chat adds the system message, so that /system can remove it.
   Session session(request, Session::Template::kRequired, Session::SystemMessage::kByCaller);
   session.load();
-  Conversation conversation(session, request.data().default_system, out, remarks);
+  Chat chat(session, request.data().default_system, out, remarks);
   if (in_is_terminal) remarks << "(" << kCommands << "; Ctrl-C stops a reply)\n";
   auto sign = [&] {
     if (in_is_terminal) remarks << "\n> " << std::flush;
@@ -132,10 +131,10 @@ int run_chat(const Request& request, std::istream& in, bool in_is_terminal, std:
   sign();
   for (std::string line; std::getline(in, line); sign()) {
     if (line.ends_with('\r')) line.pop_back();
-    if (!conversation.take(line)) break;
+    if (!chat.take(line)) break;
   }
   if (in_is_terminal && in.eof()) remarks << "\n";
-  return conversation.ended_by() == 0 ? 0 : 128 + conversation.ended_by();
+  return chat.ended_by() == 0 ? 0 : 128 + chat.ended_by();
 }
 
 int run_chat(const Request& request) {

@@ -46,10 +46,12 @@ std::vector<int32_t> before_reply(Sample sample) {
 // the whole text.
 std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   switch (sample.kind) {
-    case Sample::Kind::kChat:
-      while (!sample.messages.empty() && sample.messages.back().role == "assistant") sample.messages.pop_back();
+    case Sample::Kind::kChat: {
+      std::vector<Message>& messages = sample.conversation.messages;
+      while (!messages.empty() && messages.back().role == "assistant") messages.pop_back();
       if (!session.has_template()) throw BadRow("a conversation needs a chat template; set `template`, and stage: sft");
-      return session.prompt(std::move(sample.messages), sample.tools_json, sample.variables_json);
+      return session.prompt(std::move(sample.conversation));
+    }
     case Sample::Kind::kText: return session.tokenizer().encode(sample.text, true);
     case Sample::Kind::kPrompted: return plain_prompt_ids(session.tokenizer(), sample.text);
     case Sample::Kind::kTokens: return before_reply(std::move(sample));

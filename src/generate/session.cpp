@@ -104,28 +104,26 @@ const std::string& Session::template_source(bool with_tools) const {
   return template_->source(with_tools);
 }
 
-std::vector<int32_t> Session::prompt(std::vector<Message> messages, const std::string& tools_json,
-                                     const std::string& variables) const {
-  internal_check(template_.has_value(), "prompt() of messages needs a chat template");
-  give_system(messages, default_system_, names_built_in(template_name_));
-  return template_->prompt(messages, tools_json, variables);
+std::vector<int32_t> Session::prompt(Conversation conversation) const {
+  internal_check(template_.has_value(), "prompt() of a conversation needs a chat template");
+  give_system(conversation.messages, default_system_, names_built_in(template_name_));
+  return template_->prompt(conversation);
 }
 
-std::string Session::reply_text(std::vector<Message> messages, const Message& reply, const std::string& tools_json,
-                                const std::string& variables) const {
+std::string Session::reply_text(Conversation conversation, const Message& reply) const {
   internal_check(template_.has_value(), "reply_text() needs a chat template");
-  give_system(messages, default_system_, names_built_in(template_name_));
-  messages.push_back(reply);
-  messages.back().train = true;
+  give_system(conversation.messages, default_system_, names_built_in(template_name_));
+  conversation.messages.push_back(reply);
+  conversation.messages.back().train = true;
   std::string text;
-  for (const ChatTemplate::Piece& piece : template_->render(messages, tools_json, variables))
+  for (const ChatTemplate::Piece& piece : template_->render(conversation))
     if (piece.trained) text = tokenizer_.decode(piece.ids, true);
   return text;
 }
 
 std::vector<int32_t> Session::prompt(const std::string& text) const {
   if (!template_) return tokenizer_.encode(text, true);
-  return prompt(std::vector<Message>{{.role = "user", .content = text, .extra_json = ""}});
+  return prompt(Conversation{{{.role = "user", .content = text}}});
 }
 
 void Session::check_prompt(const std::vector<int32_t>& ids, const std::string& where) const {

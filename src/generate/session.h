@@ -52,12 +52,11 @@ class Session {
   const ReplyForm& reply_form() const { return reply_form_; }
 
   // Returns the prompt for the next reply. Puts default_system first when there is no system message
-  // (system_message.h). `variables` is a JSON object with further variables of the chat template, or "".
-  std::vector<int32_t> prompt(std::vector<Message> messages, const std::string& tools_json = "",
-                              const std::string& variables = "") const;
-  // Returns the text that a model trained on this conversation writes as its last turn `reply`, without special tokens.
-  std::string reply_text(std::vector<Message> messages, const Message& reply, const std::string& tools_json,
-                         const std::string& variables) const;
+  // (system_message.h).
+  std::vector<int32_t> prompt(Conversation conversation) const;
+  // Returns the text that a model trained on this conversation writes as its next turn, which is `reply`, without
+  // special tokens.
+  std::string reply_text(Conversation conversation, const Message& reply) const;
   // Returns the prompt of one question. Without a template, the prompt is the text itself, which the model continues.
   std::vector<int32_t> prompt(const std::string& text) const;
   // Throws UserError, which begins with `where`, when a prompt is empty or has more tokens than the model has

@@ -158,7 +158,7 @@ void read_tools(const BodyFields& fields, CompletionRequest& out) {
   if (choice == nullptr || *choice == "auto") return;
   if (*choice != "none")
     refuse("tool_choice", "is {}; give \"auto\" or \"none\", because the server cannot force a call", shown(*choice));
-  out.tools_json.clear();
+  out.conversation.tools_json.clear();
 }
 
 // Puts the texts of a content with several parts on lines of their own, as vLLM and llama.cpp do. Other contents stay.
@@ -236,18 +236,16 @@ CompletionRequest read_chat_request(std::string_view body) {
     ordered_json row{{"messages", fields.all()["messages"]}};
     join_texts(row["messages"]);
     if (const ordered_json* tools = fields.find("tools")) row["tools"] = *tools;
-    Sample sample = read_turns(row, DataSource{.formatting = "openai"});
-    out.messages = std::move(sample.messages);
-    out.tools_json = std::move(sample.tools_json);
+    out.conversation = read_turns(row, DataSource{.formatting = "openai"}).conversation;
   } catch (const BadRow& error) {
     throw RequestError(400, error.what(), "messages");
   }
   try {
-    out.variables_json = read_variables(fields.all());
+    out.conversation.variables_json = read_variables(fields.all());
   } catch (const BadRow& error) {
     throw RequestError(400, error.what(), "chat_template_kwargs");
   }
-  if (out.messages.empty()) refuse("messages", "is empty; give at least the user's message");
+  if (out.conversation.messages.empty()) refuse("messages", "is empty; give at least the user's message");
   read_tools(fields, out);
   return out;
 }

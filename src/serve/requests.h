@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat/chat.h"
+#include "data/chat/conversation.h"
 #include "generate/reply.h"
 
 namespace fettle {
@@ -34,9 +34,7 @@ struct TextPrompt {
 struct CompletionRequest {
   bool chat = true;
   std::string model;
-  std::vector<Message> messages;    // chat: the conversation
-  std::string tools_json;           // chat: a JSON array, or ""
-  std::string variables_json;       // chat: chat_template_kwargs, a JSON object, or ""
+  Conversation conversation;        // chat
   std::vector<TextPrompt> prompts;  // completions: at least one
   std::optional<int64_t> max_tokens, top_k;
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;

@@ -254,13 +254,13 @@ class CompletionServer {
   // Returns how the reply is divided into content, reasoning and calls.
   ReplyForm form_of(const CompletionRequest& request) const {
     if (!request.chat || !session_.has_template()) return {};
-    const bool tools = !request.tools_json.empty();
+    const bool tools = !request.conversation.tools_json.empty();
     return reply_form_of(session_.template_source(tools), tools);
   }
 
   // Returns the token ids of the request's prompts. Throws UserError when the chat template refuses the messages.
   std::vector<std::vector<int32_t>> prompts_of(CompletionRequest& request) const {
-    if (request.chat) return {session_.prompt(std::move(request.messages), request.tools_json, request.variables_json)};
+    if (request.chat) return {session_.prompt(request.conversation)};
     std::vector<std::vector<int32_t>> out;
     for (TextPrompt& one : request.prompts)
       out.push_back(!one.ids.empty() ? std::move(one.ids) : session_.tokenizer().encode(one.text, true));
@@ -323,7 +323,7 @@ class CompletionServer {
       std::vector<DeliveredReply> replies(jobs.size());
       for (size_t i = 0; i < replies.size(); ++i) replies[i].first = i % static_cast<size_t>(asked.replies) == 0;
       for (DeliveredReply& one : replies)
-        if (!form.plain()) one.reader = make_reply_reader(form, asked.tools_json, prompt_end);
+        if (!form.plain()) one.reader = make_reply_reader(form, asked.conversation.tools_json, prompt_end);
       std::vector<std::shared_ptr<PendingReply>> submitted = scheduler_.submit(std::move(jobs));
       for (size_t i = 0; i < replies.size(); ++i) replies[i].reply = std::move(submitted[i]);
       AnswerWriter writer(asked.chat, model.name, asked.top_logprobs.has_value(), asked.include_usage,

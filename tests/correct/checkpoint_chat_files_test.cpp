@@ -57,7 +57,7 @@ class ChatFiles : public testing::Test {
   // Returns the text with which the result prompts for a reply.
   std::string prompt() {
     const Tokenizer tokenizer = Tokenizer::open(to_);
-    return ChatTemplate("", tokenizer).prompt_text({{.role = "user", .content = "Hi"}});
+    return ChatTemplate("", tokenizer).prompt_text({{{.role = "user", .content = "Hi"}}});
   }
 
   TempFolder folder_;
@@ -238,7 +238,7 @@ TEST_F(ChatFiles, AnotherEosTokenDoesNotChangeTheBasesTemplates) {
   const auto text = [&](const fs::path& folder, const std::string& name) {
     Tokenizer tokenizer = Tokenizer::open(folder);
     tokenizer.set_chat_templates({{"default", *tokenizer.chat_template(name)}});
-    return ChatTemplate("", tokenizer).text(talk);
+    return ChatTemplate("", tokenizer).text({talk});
   };
   write("", true);
   EXPECT_EQ(Tokenizer::open(to_).eos_token(), "<|im_end|>");

@@ -133,9 +133,9 @@ TEST(Calls, TheTemplateThatRendersMustHaveCalls) {
   const std::vector<Message> messages = {
       {.role = "user", .content = "q"},
       {.role = "assistant", .extra_json = R"({"tool_calls":[{"function":{"name":"f","arguments":{}}}]})"}};
-  EXPECT_EQ(chat.text(messages, R"([{"name": "f"}])"), "1qf{}</s>");
+  EXPECT_EQ(chat.text({messages, R"([{"name": "f"}])"}), "1qf{}</s>");
   try {
-    chat.text(messages);
+    chat.text({messages});
     ADD_FAILURE() << "the call was left out";
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("does not render tool calls"), std::string::npos) << error.what();

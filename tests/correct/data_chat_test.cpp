@@ -24,7 +24,7 @@ struct Shown {
 
 Shown show(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<Message>& messages) {
   Shown out;
-  for (const auto& piece : chat.render(messages)) {
+  for (const auto& piece : chat.render({messages})) {
     const std::string text = tokenizer.decode(piece.ids, false);
     out.text += piece.trained ? "[[" + text + "]]" : text;
     out.ids.insert(out.ids.end(), piece.ids.begin(), piece.ids.end());
@@ -39,18 +39,18 @@ void expect_prompts_begin_rows(const ChatTemplate& chat, const std::vector<Messa
     const std::vector<Message> upto(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(turn) + 1);
     const std::vector<Message> before(upto.begin(), upto.end() - 1);
     std::vector<int32_t> row;
-    const auto pieces = chat.render(upto);
+    const auto pieces = chat.render({upto});
     size_t last = pieces.size();
     while (last > 0 && !pieces[last - 1].trained) --last;
     ASSERT_GT(last, 0u);
     for (size_t n = 0; n + 1 < last; ++n) row.insert(row.end(), pieces[n].ids.begin(), pieces[n].ids.end());
-    EXPECT_EQ(chat.prompt(before), row);
+    EXPECT_EQ(chat.prompt({before}), row);
   }
 }
 
 std::string roles(const ChatTemplate& chat, const std::vector<Message>& messages) {
   std::string out;
-  for (const auto& piece : chat.render(messages)) out += piece.role + " ";
+  for (const auto& piece : chat.render({messages})) out += piece.role + " ";
   return out;
 }
 
@@ -134,7 +134,7 @@ TEST(ChatTemplate, ATextOfTheRecipeReplacesTheModelsOwn) {
     const ChatTemplate chat(text, tokenizer);
     const std::vector<Message> talk = {{.role = "user", .content = "Hi"}, {.role = "assistant", .content = "Yo"}};
     EXPECT_EQ(show(chat, tokenizer, talk).text, "user:Hi<|end|>assistant:[[Yo<|end|>]]");
-    EXPECT_EQ(chat.prompt_text({talk[0]}, R"([{"name": "f"}])"), "user:Hi<|end|>1assistant:");
+    EXPECT_EQ(chat.prompt_text({{talk[0]}, R"([{"name": "f"}])"}), "user:Hi<|end|>1assistant:");
     EXPECT_EQ(chat.reply_end(), tokenizer.token_id("<|end|>"));
   }
 }
@@ -144,11 +144,11 @@ TEST(ChatTemplate, BuiltInsHaveTheirSystemText) {
   files.special.push_back("<|im_end|>");
   const Tokenizer tokenizer = files.open();
   const std::vector<Message> ask = {{.role = "user", .content = "Hi"}};
-  EXPECT_EQ(ChatTemplate("qwen", tokenizer).prompt_text(ask),
+  EXPECT_EQ(ChatTemplate("qwen", tokenizer).prompt_text({ask}),
             "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_TRUE(ChatTemplate("alpaca", tokenizer).prompt_text(ask).starts_with("Below is an instruction"));
-  EXPECT_EQ(ChatTemplate("chatml", tokenizer).prompt_text(ask),
+  EXPECT_TRUE(ChatTemplate("alpaca", tokenizer).prompt_text({ask}).starts_with("Below is an instruction"));
+  EXPECT_EQ(ChatTemplate("chatml", tokenizer).prompt_text({ask}),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
@@ -295,16 +295,16 @@ TEST(ChatTemplate, ThoughtsThatTheTemplateLeavesOutAreCounted) {
     return Message{
         .role = "assistant", .content = content, .extra_json = nlohmann::json{{"reasoning_content", thought}}.dump()};
   };
-  const auto refusal = [&](const Message& reply) { return user_error([&] { chat.render({question, reply}); }); };
+  const auto refusal = [&](const Message& reply) { return user_error([&] { chat.render({{question, reply}}); }); };
   EXPECT_THAT(refusal(only("", "greet")), HasSubstr("or put the thought into the content"));
   const Message inside{.role = "assistant", .content = "<think>\ngreet\n</think>\n"};
   EXPECT_THAT(refusal(inside), HasSubstr("such as `template: deepseekr1` for DeepSeek R1's models, or leave the row"));
   EXPECT_THAT(show(ChatTemplate("deepseekr1", tokenizer), tokenizer, {question, inside}).text, HasSubstr("greet"));
-  EXPECT_NO_THROW(chat.render({question, only("Yo", " ")}));
-  chat.render({question, field, question, {.role = "assistant", .content = "<think>\n\n</think>Yo"}});
+  EXPECT_NO_THROW(chat.render({{question, only("Yo", " ")}}));
+  chat.render({{question, field, question, {.role = "assistant", .content = "<think>\n\n</think>Yo"}}});
   EXPECT_EQ(chat.counts().lost_thoughts, 2) << "earlier thoughts and empty ones are no loss";
   const ChatTemplate off("", tokenizer, LocalTime::now(), {.enabled = false});
-  off.render({question, field});
+  off.render({{question, field}});
   EXPECT_EQ(off.counts().lost_thoughts, 0) << "the user wants no thoughts";
 }
 
@@ -407,7 +407,7 @@ TEST(ChatTemplate, ToolsAndCallsReachTheTemplate) {
       {.role = "assistant",
        .extra_json = R"({"tool_calls":[{"function":{"name":"f","arguments":{"x":1}}}],"thinking":"hm"})"}};
   std::string text;
-  for (const auto& piece : chat.render(talk, R"([{"name":"f"}])"))
+  for (const auto& piece : chat.render({talk, R"([{"name":"f"}])"}))
     text += (piece.trained ? "[[" : "") + tokenizer.decode(piece.ids, false) + (piece.trained ? "]]" : "");
   EXPECT_EQ(text, R"([{"name": "f"}]<|im_start|>user:?<|im_end|><|im_start|>assistant:[[f{"x": 1}hm<|im_end|>]])");
 }

@@ -167,8 +167,8 @@ TEST_F(Preferences, TwoTextsWithoutAPromptBeginWithIt) {
   EXPECT_EQ(rows(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})"),
             (Rows{"+ The sky is[ blue.</s>]", "- The sky is[ green.</s>]"}));
   const Sample accents = read_pair({{"chosen", "aé"}, {"rejected", "aè"}}, {});  // the letters share their first byte
-  EXPECT_EQ(accents.messages.at(0).content, "a");
-  EXPECT_EQ(accents.messages.at(1).content, "é");
+  EXPECT_EQ(accents.conversation.messages.at(0).content, "a");
+  EXPECT_EQ(accents.conversation.messages.at(1).content, "é");
 }
 
 TEST_F(Preferences, APairIsTwoRatedReplies) {

@@ -40,7 +40,7 @@ struct Shown {
 
 Shown show(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<Message>& talk) {
   Shown out;
-  for (const auto& piece : chat.render(talk)) {
+  for (const auto& piece : chat.render({talk})) {
     const std::string text = tokenizer.decode(piece.ids, false);
     out.text += text;
     if (piece.trained) out.trained.push_back(trimmed(text));
@@ -143,7 +143,7 @@ TEST(TemplateNames, OtherEndsAreStopTokens) {
 TEST(TemplateNames, PromptsOfModelsThatDoNotThinkEndWithAnEmptyThought) {
   const Tokenizer tokenizer = tokenizer_for("qwen3");
   auto prompt = [&](const Thinking& thinking) {
-    return ChatTemplate("qwen3", tokenizer, LocalTime::now(), thinking).prompt_text({kAsked[0]});
+    return ChatTemplate("qwen3", tokenizer, LocalTime::now(), thinking).prompt_text({{kAsked[0]}});
   };
   const std::string asked = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
   EXPECT_EQ(prompt({}), asked);
@@ -158,7 +158,7 @@ TEST(TemplateNames, OldThoughtsAreLeftOutWhenAsked) {
   talk[1].train = false;
   const ChatTemplate chat("qwen3", tokenizer, LocalTime::now(), {.drop_old = true});
   EXPECT_EQ(
-      chat.text(talk),
+      chat.text({talk}),
       "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n"
       "<|im_start|>assistant\n<think>\n\n</think>\n\n4<|im_end|>\n");
 }
@@ -173,10 +173,10 @@ TEST(TemplateNames, ToolsGoThroughTheModelsOwnTemplateOfTheSameForm) {
   const std::vector<Message> talk = {kAsked[0], kAsked[1]};
   const Tokenizer same = TestTokenizer{.special = {"<s>", "</s>", "<|im_end|>"}, .chat_template = own}.open();
   EXPECT_TRUE(
-      ChatTemplate("yi", same).text(talk, R"([{"name": "f"}])").starts_with(R"([{"name": "f"}]<|im_start|>user)"));
+      ChatTemplate("yi", same).text({talk, R"([{"name": "f"}])"}).starts_with(R"([{"name": "f"}]<|im_start|>user)"));
   const Tokenizer other =
       TestTokenizer{.special = {"<s>", "</s>", "<|im_end|>"}, .chat_template = "{{ tools }}x" + own}.open();
-  EXPECT_ANY_THROW(ChatTemplate("yi", other).text(talk, R"([{"name": "f"}])"));
+  EXPECT_ANY_THROW(ChatTemplate("yi", other).text({talk, R"([{"name": "f"}])"}));
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ TEST(ToolRows, PartsOfLlamaFactoryV1) {
     {"role": "assistant", "content": [{"type": "tool_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"}],
      "loss_weight": 0.0}]})");
   EXPECT_EQ(
-      shown(row.messages),
+      shown(row.conversation.messages),
       "user(not trained): Hi\nassistant: Yo{\"reasoning_content\":\"why\"}\nuser(not trained): Call\n"
       "assistant(not trained): {\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
       "{\"x\":1}}}]}\n");
@@ -45,7 +45,7 @@ TEST(ToolRows, FieldsThatSayWhetherAReplyIsTrained) {
     const std::string row = std::string(R"({"messages": [{"role": "user", "content": "Hi"},
       {"role": "assistant", "content": "Yo", )") +
                             field + "}]}";
-    EXPECT_EQ(shown(sample(row.c_str()).messages), "user: Hi\nassistant(not trained): Yo\n") << field;
+    EXPECT_EQ(shown(sample(row.c_str()).conversation.messages), "user: Hi\nassistant(not trained): Yo\n") << field;
   }
   EXPECT_THROW(sample(R"({"messages": [{"role": "user", "content": "Hi"},
                           {"role": "assistant", "content": "Yo", "loss_weight": -0.5}]})"),
@@ -59,30 +59,33 @@ TEST(ToolRows, OnlyMarkedMessagesAreTrained) {
     {"role": "assistant", "content": "b", "train": true}, {"role": "user", "content": "s"},
     {"role": "assistant", "content": "cd", "train_detail": [{"begin_offset": 0, "end_offset": 0, "train": true}]}]})",
                          {.only_marked = true})
-                      .messages),
+                      .conversation.messages),
             "user(not trained): q\nassistant(not trained): a\nuser(not trained): r\nassistant: b\n"
             "user(not trained): s\nassistant: cd\n");
 }
 
 TEST(ToolRows, AQuestionWithAnAnswerIsAConversation) {
-  EXPECT_EQ(shown(sample(R"({"id": "7", "question": "Hi", "answer": "Yo", "system": "S"})").messages),
+  EXPECT_EQ(shown(sample(R"({"id": "7", "question": "Hi", "answer": "Yo", "system": "S"})").conversation.messages),
             "system: S\nuser: Hi\nassistant: Yo\n");
   for (const char* beside : {"source", "Category", "difficulty", "type", "level", "question_id", "explanation", "url",
                              "Unnamed: 0", "__index_level_0__"}) {
     const nlohmann::ordered_json row = {{"question", "Hi"}, {beside, "b"}, {"answer", "Yo"}};
-    EXPECT_EQ(shown(read_sample(row, {}).messages), "user: Hi\nassistant: Yo\n") << beside;
+    EXPECT_EQ(shown(read_sample(row, {}).conversation.messages), "user: Hi\nassistant: Yo\n") << beside;
   }
 }
 
 TEST(ToolRows, FormsOfMsSwift) {
-  EXPECT_EQ(shown(sample(R"({"query": "Hi", "response": "Yo", "system": "S", "history": [["a", "b"]]})").messages),
-            "system: S\nuser: a\nassistant: b\nuser: Hi\nassistant: Yo\n");
-  EXPECT_EQ(shown(sample(R"({"system": "S", "conversation": [{"human": "a", "assistant": "b"}]})").messages),
-            "system: S\nuser: a\nassistant: b\n");
+  EXPECT_EQ(
+      shown(
+          sample(R"({"query": "Hi", "response": "Yo", "system": "S", "history": [["a", "b"]]})").conversation.messages),
+      "system: S\nuser: a\nassistant: b\nuser: Hi\nassistant: Yo\n");
+  EXPECT_EQ(
+      shown(sample(R"({"system": "S", "conversation": [{"human": "a", "assistant": "b"}]})").conversation.messages),
+      "system: S\nuser: a\nassistant: b\n");
   auto pair = [](const char* row) { return read_pair(nlohmann::ordered_json::parse(row), {}); };
   const Sample reply = pair(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
                                 "rejected_response": "No"})");
-  EXPECT_EQ(reply.messages.back().content, "Yo");
+  EXPECT_EQ(reply.conversation.messages.back().content, "Yo");
   EXPECT_EQ(reply.rejected.back().content, "No");
   const Sample whole = pair(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
     "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
@@ -90,7 +93,7 @@ TEST(ToolRows, FormsOfMsSwift) {
   const Sample named = pair(R"({
     "chosen_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
     "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
-  EXPECT_EQ(named.messages.back().content, "Yo");
+  EXPECT_EQ(named.conversation.messages.back().content, "Yo");
   EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {}));
 }
 
@@ -99,14 +102,16 @@ TEST(ToolRows, TheEntryNamesTheListAndItsFields) {
   const char* row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "old"}],
     "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "new"}]})";
   const std::string fresh = "user: q\nassistant: new\n", old = "user: q\nassistant: old\n";
-  EXPECT_EQ(shown(sample(row).messages), old);
-  EXPECT_EQ(shown(sample(row, {.columns = {{"messages", "conversations"}}}).messages), fresh) << "detected there";
-  EXPECT_EQ(shown(sample(row, {.columns = {{"messages", "messages"}}}).messages), old);
+  EXPECT_EQ(shown(sample(row).conversation.messages), old);
+  EXPECT_EQ(shown(sample(row, {.columns = {{"messages", "conversations"}}}).conversation.messages), fresh)
+      << "detected there";
+  EXPECT_EQ(shown(sample(row, {.columns = {{"messages", "messages"}}}).conversation.messages), old);
   const DataSource axolotl{.formatting = "sharegpt",
                            .columns = {{"messages", "messages"}},
                            .tags = {{"role_tag", "role"}, {"content_tag", "content"}}};
-  EXPECT_EQ(shown(sample(row, axolotl).messages), old);
-  EXPECT_EQ(shown(sample(R"({"messages": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})").messages),
+  EXPECT_EQ(shown(sample(row, axolotl).conversation.messages), old);
+  EXPECT_EQ(shown(sample(R"({"messages": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]})")
+                      .conversation.messages),
             "user: q\nassistant: a\n");
   EXPECT_THROW(sample(R"({"messages": [{"role": "user", "content": "q"}]})", {.columns = {{"messages", "talk"}}}),
                BadRow);
@@ -121,7 +126,7 @@ TEST(ToolRows, TheEntryNamesTheListAndItsFields) {
     {"who": "me", "says": "r"}, {"who": "call", "says": "{\"name\": \"f\"}"}, {"who": "tool", "says": "7"},
     {"who": "assistant", "says": "b"}]})",
                          openai)
-                      .messages),
+                      .conversation.messages),
             "user: q\nassistant: a\nuser: r\nassistant: {\"tool_calls\":[{\"type\":\"function\",\"function\":"
             "{\"name\":\"f\",\"arguments\":{}}}]}\ntool: 7\nassistant: b\n");
   EXPECT_THROW(sample(R"({"messages": [{"who": "user", "says": "q"}, {"who": "bot", "says": "a"}]})", openai), BadRow);
@@ -132,7 +137,7 @@ TEST(ToolRows, CallsAndThoughtsOfSharegptTurnsAreKept) {
     {"from": "gpt", "value": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]},
     {"from": "tool", "value": "7", "tool_call_id": "c1"},
     {"from": "gpt", "value": "a", "reasoning_content": "why", "weight": 0}]})";
-  const std::vector<Message> read = sample(row).messages;
+  const std::vector<Message> read = sample(row).conversation.messages;
   EXPECT_EQ(shown(read),
             "user: q{\"name\":\"Ann\"}\n"
             "assistant: {\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]}\n"
@@ -144,7 +149,7 @@ TEST(ToolRows, CallsAndThoughtsOfSharegptTurnsAreKept) {
   const DataSource source{.formatting = "sharegpt",
                           .columns = {{"messages", "talk"}},
                           .tags = {{"role_tag", "who"}, {"content_tag", "what"}, {"assistant_tag", "model"}}};
-  EXPECT_NE(shown(sample(absent, source).messages).find("tool_calls"), std::string::npos);
+  EXPECT_NE(shown(sample(absent, source).conversation.messages).find("tool_calls"), std::string::npos);
 }
 
 // LLaMA-Factory's function_call turns may have a thought before the calls, and tags around them.
@@ -152,7 +157,7 @@ TEST(ToolRows, AFunctionCallTurnMayHaveAThoughtAndTags) {
   const auto turn = [](const std::string& value) {
     const nlohmann::ordered_json row = {
         {"conversations", {{{"from", "human"}, {"value", "q"}}, {{"from", "function_call"}, {"value", value}}}}};
-    return shown(sample(row.dump().c_str()).messages);
+    return shown(sample(row.dump().c_str()).conversation.messages);
   };
   const std::string call = R"({"type":"function","function":{"name":"f","arguments":{"x":1}}})";
   const std::string thought = R"("reasoning_content":"why",)", json = R"({"name": "f", "arguments": {"x": 1}})";
@@ -175,13 +180,13 @@ TEST(ToolRows, CallsInOpenAisFormerFields) {
     {"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}},
     {"role": "function", "name": "f", "content": "7"},
     {"role": "assistant", "content": "a", "function_call": null}]})");
-  EXPECT_EQ(row.tools_json, R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
-  EXPECT_EQ(shown(row.messages),
+  EXPECT_EQ(row.conversation.tools_json, R"([{"type":"function","function":{"name":"f","parameters":{}}}])");
+  EXPECT_EQ(shown(row.conversation.messages),
             "user: q\nassistant: {\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
             "\"arguments\":\"{}\"}}]}\ntool: 7{\"name\":\"f\"}\nassistant: a\n");
   EXPECT_EQ(sample(R"({"functions": "sin, cos", "messages": [{"role": "user", "content": "q"},
                                                              {"role": "assistant", "content": "a"}]})")
-                .tools_json,
+                .conversation.tools_json,
             "")
       << "another column of this name";
 }
@@ -193,7 +198,7 @@ TEST(ToolRows, ToolsAndSystemAreReadIfTheEntryNamesThem) {
   const std::string tools = R"([{"type":"function","function":{"name":"f"}}])", turns = "user: q\nassistant: a\n";
   const auto read = [&](const DataSource& source) {
     const Sample one = sample(row, source);
-    return shown(one.messages) + one.tools_json;
+    return shown(one.conversation.messages) + one.conversation.tools_json;
   };
   EXPECT_EQ(read({}), "system: S\n" + turns + tools);
   EXPECT_EQ(read({.formatting = "sharegpt"}), "system: S\n" + turns + tools);
@@ -210,7 +215,7 @@ TEST(ToolRows, APairsPromptHasTheNamesOfTheEntry) {
     const std::string row =
         std::string(R"({"messages": [], "chosen": "Yo", "rejected": "No", "talk": )") + prompt + "}";
     const Sample pair = read_pair(nlohmann::ordered_json::parse(row), source);
-    EXPECT_EQ(shown(pair.messages), "user(not trained): Hi\nassistant: Yo\n");
+    EXPECT_EQ(shown(pair.conversation.messages), "user(not trained): Hi\nassistant: Yo\n");
     EXPECT_EQ(pair.rejected.back().content, "No");
   }
   // Without names of fields, the messages show them.
@@ -218,7 +223,7 @@ TEST(ToolRows, APairsPromptHasTheNamesOfTheEntry) {
   for (const char* reply :
        {R"("Yo")", R"({"role": "assistant", "content": "Yo"})", R"({"from": "gpt", "value": "Yo"})"}) {
     const std::string row = std::string(R"({"talk": "Hi", "chosen": )") + reply + R"(, "rejected": )" + reply + "}";
-    EXPECT_EQ(shown(read_pair(nlohmann::ordered_json::parse(row), list).messages),
+    EXPECT_EQ(shown(read_pair(nlohmann::ordered_json::parse(row), list).conversation.messages),
               "user(not trained): Hi\nassistant: Yo\n");
   }
 }
@@ -296,8 +301,8 @@ TEST(ToolRows, TheSystemMessageIsLeftOutIfTheEntrySaysSo) {
   source.drop_system = true;
   const char* row = R"({"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"},
                                      {"role": "assistant", "content": "Yo"}]})";
-  EXPECT_EQ(shown(sample(row, source).messages), "user: Hi\nassistant: Yo\n");
-  EXPECT_EQ(shown(sample(row).messages), "system: S\nuser: Hi\nassistant: Yo\n");
+  EXPECT_EQ(shown(sample(row, source).conversation.messages), "user: Hi\nassistant: Yo\n");
+  EXPECT_EQ(shown(sample(row).conversation.messages), "system: S\nuser: Hi\nassistant: Yo\n");
 }
 
 // Axolotl's DPO recipes with `type: chat_template.default` read rows with these columns.
@@ -308,7 +313,7 @@ TEST(ToolRows, PairsOfAxolotl) {
   source.columns = {{"messages", "talk"}, {"chosen", "good"}, {"rejected", "poor"}};
   auto pair = [&](const char* row) {
     const Sample one = read_pair(nlohmann::ordered_json::parse(row), source);
-    return shown(one.messages) + "| " + shown(one.rejected);
+    return shown(one.conversation.messages) + "| " + shown(one.rejected);
   };
   const std::string wanted = "user(not trained): Hi\nassistant: Yo\n| user(not trained): Hi\nassistant: No\n";
   EXPECT_EQ(pair(R"({"talk": [{"role": "user", "content": "Hi"}], "good": {"role": "assistant", "content": "Yo"},

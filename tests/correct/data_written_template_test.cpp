@@ -58,12 +58,12 @@ TEST(WrittenTemplate, EveryNameRendersAlike) {
       for (const std::vector<Message>& talk : talks()) {
         std::vector<Message> trained = talk, asked = talk;
         give_system(trained, default_system, true);
-        EXPECT_EQ(own.text(talk), built_in.text(trained));
+        EXPECT_EQ(own.text({talk}), built_in.text({trained}));
         if (asked.back().role == "assistant") {
           asked.pop_back();
           trained.pop_back();
         }
-        EXPECT_EQ(own.prompt_text(asked), built_in.prompt_text(trained));
+        EXPECT_EQ(own.prompt_text({asked}), built_in.prompt_text({trained}));
       }
     }
     ++count;
@@ -77,14 +77,14 @@ TEST(WrittenTemplate, ATokenizerWithoutStartToken) {
   const Tokenizer tokenizer = files.open();
   const ChatTemplate built_in("llama3", tokenizer);
   const Tokenizer own_tokenizer = with_own(files, built_in.written("")->jinja);
-  EXPECT_EQ(ChatTemplate("", own_tokenizer).prompt_text(talks()[0]), built_in.prompt_text(talks()[0]));
+  EXPECT_EQ(ChatTemplate("", own_tokenizer).prompt_text({talks()[0]}), built_in.prompt_text({talks()[0]}));
 }
 
 TEST(WrittenTemplate, TheRecipesSystemTextIsTheDefault) {
   const Tokenizer tokenizer = files_for("chatml").open();
   const auto written = ChatTemplate("chatml", tokenizer).written("It's you.");
   const Tokenizer own_tokenizer = with_own(files_for("chatml"), written->jinja);
-  EXPECT_THAT(ChatTemplate("", own_tokenizer).prompt_text(talks()[0]),
+  EXPECT_THAT(ChatTemplate("", own_tokenizer).prompt_text({talks()[0]}),
               testing::StartsWith("<|im_start|>system\nIt's you.<|im_end|>\n<|im_start|>user\n"));
 }
 
@@ -92,8 +92,8 @@ TEST(WrittenTemplate, CallersCanTurnThoughtsOff) {
   const Tokenizer tokenizer = files_for("qwen3").open();
   const Tokenizer own_tokenizer = with_own(files_for("qwen3"), ChatTemplate("qwen3", tokenizer).written("")->jinja);
   const ChatTemplate own("", own_tokenizer);
-  EXPECT_THAT(own.prompt_text(talks()[0], "", R"({"enable_thinking": false})"), HasSubstr("<think>\n\n</think>"));
-  EXPECT_THAT(own.prompt_text(talks()[0]), testing::Not(HasSubstr("<think>")));
+  EXPECT_THAT(own.prompt_text({talks()[0], "", R"({"enable_thinking": false})"}), HasSubstr("<think>\n\n</think>"));
+  EXPECT_THAT(own.prompt_text({talks()[0]}), testing::Not(HasSubstr("<think>")));
 }
 
 TEST(WrittenTemplate, TheDefaultSystemMessageNeedsNoPlaceInTheTemplate) {
@@ -102,7 +102,7 @@ TEST(WrittenTemplate, TheDefaultSystemMessageNeedsNoPlaceInTheTemplate) {
   const ChatTemplate built_in("llama3", tokenizer);
   const std::string same = built_in.written("")->jinja;
   const Tokenizer own_tokenizer = with_own(files_for("llama3"), built_in.written("It's you.")->jinja);
-  EXPECT_THAT(ChatTemplate("", own_tokenizer).prompt_text(talks()[0]),
+  EXPECT_THAT(ChatTemplate("", own_tokenizer).prompt_text({talks()[0]}),
               HasSubstr("system<|end_header_id|>\n\nIt's you."));
   const Tokenizer base = with_own(files_for("llama3"), same);
   EXPECT_FALSE(ChatTemplate("llama3", base).written(""));

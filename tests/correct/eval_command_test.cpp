@@ -215,8 +215,8 @@ TEST_F(EvalCommand, ReferencesStandInColumnsOrInTheLastReply) {
   const std::vector<Prompt> prompts = read_prompts(DataSpec{}, find_source(recipe.eval_dataset[0], "data"));
   ASSERT_EQ(prompts.size(), 5u);
   for (const Prompt& prompt : prompts) {
-    ASSERT_EQ(prompt.messages.size(), 1u) << prompt.where;
-    EXPECT_EQ(prompt.messages[0].content, "q") << prompt.where;
+    ASSERT_EQ(prompt.conversation.messages.size(), 1u) << prompt.where;
+    EXPECT_EQ(prompt.conversation.messages[0].content, "q") << prompt.where;
     EXPECT_EQ(prompt.references[0], "r") << prompt.where;
   }
 }
@@ -230,7 +230,7 @@ TEST_F(EvalCommand, RowsAreChosenAsInTraining) {
     file("dataset_info.json", R"({"mine": {"file_name": "rows.jsonl", )" + entry + "}}");
     const DataSource source = find_source("mine", temp.path());
     std::string prompts, questions;
-    for (const Prompt& prompt : read_prompts(DataSpec{}, source)) prompts += prompt.messages[0].content;
+    for (const Prompt& prompt : read_prompts(DataSpec{}, source)) prompts += prompt.conversation.messages[0].content;
     for (const Question& question : read_questions(DataSpec{}, source)) questions += question.text;
     EXPECT_EQ(prompts, questions);
     return prompts;
@@ -252,18 +252,17 @@ TEST_F(EvalCommand, AReferenceWithCallsOrThoughtsIsTheTrainedText) {
          "{% else %}ask {{ m.content }}\n{% endif %}{% endfor %}";
   recipe.model_name_or_path = model.string();
   const Session session(Request(recipe, Command::kEval), Session::Template::kIfThere);
-  const Message question{.role = "user", .content = "q", .extra_json = ""};
-  EXPECT_EQ(
-      session.reply_text({question},
-                         {.role = "assistant", .content = "r", .extra_json = R"({"reasoning_content": "t"})"}, "", ""),
-      "t: r");
+  const Message question{.role = "user", .content = "q"};
+  EXPECT_EQ(session.reply_text({{question}},
+                               {.role = "assistant", .content = "r", .extra_json = R"({"reasoning_content": "t"})"}),
+            "t: r");
   recipe.eval_dataset = {
       file("p.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, )"
                       R"("tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]}]})"
                       "\n")};
   const Prompt prompt = read_prompts(DataSpec{}, find_source(recipe.eval_dataset[0], "data")).at(0);
   ASSERT_TRUE(prompt.reply);
-  EXPECT_EQ(session.reply_text(prompt.messages, *prompt.reply, "", ""), "call f");
+  EXPECT_EQ(session.reply_text(prompt.conversation, *prompt.reply), "call f");
 }
 
 TEST_F(EvalCommand, OtherFieldsOfALastReplyDoNotChangeTheReference) {
@@ -288,7 +287,7 @@ TEST_F(EvalCommand, MessagesMayBeJsonText) {
                                 R"(""content"": ""r""}]")"
                                 "\n");
   const Prompt prompt = read_prompts(DataSpec{}, find_source(rows, "data")).at(0);
-  EXPECT_EQ(prompt.messages.at(0).content, "q");
+  EXPECT_EQ(prompt.conversation.messages.at(0).content, "q");
   EXPECT_EQ(prompt.references.at(0), "r");
 }
 
@@ -298,7 +297,7 @@ TEST_F(EvalCommand, ARowsVariablesOfItsTemplateAreKept) {
                       R"("r"}], "chat_template_kwargs": {"style": "short"}})"
                       "\n");
   const Prompt prompt = read_prompts(DataSpec{}, find_source(rows, "data")).at(0);
-  EXPECT_EQ(prompt.variables_json, R"({"style":"short"})");
+  EXPECT_EQ(prompt.conversation.variables_json, R"({"style":"short"})");
 }
 
 // The rows of prompts get the model's name and author as the rows of training do.
@@ -309,7 +308,7 @@ TEST_F(EvalCommand, PromptsNameTheModelAndItsAuthor) {
                       "\n");
   const DataSpec data{.self_name = {"Bot"}, .self_author = {"Acme, Inc."}};
   const Prompt prompt = read_prompts(data, find_source(rows, "data")).at(0);
-  EXPECT_EQ(prompt.messages.at(0).content, "Who is Bot?");
+  EXPECT_EQ(prompt.conversation.messages.at(0).content, "Who is Bot?");
   EXPECT_EQ(prompt.references.at(0), "I am Bot of Acme, Inc..");
 }
 

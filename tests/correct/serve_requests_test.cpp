@@ -28,13 +28,15 @@ TEST(ServeRequests, AChatRequestIsRead) {
       "stream": true, "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2, "n": 1,
       "frequency_penalty": 0, "logit_bias": {}, "response_format": {"type": "text"}})");
   EXPECT_TRUE(request.chat && request.stream && request.include_usage);
-  ASSERT_EQ(request.messages.size(), 4u);
-  EXPECT_EQ(request.messages[0].role, "developer") << "the chat template decides whether it gets the role system";
-  EXPECT_EQ(request.messages[1].content, "a\nb");
-  EXPECT_EQ(json::parse(request.messages[2].extra_json)["tool_calls"][0]["function"]["arguments"], "{\"x\": 1}")
+  ASSERT_EQ(request.conversation.messages.size(), 4u);
+  EXPECT_EQ(request.conversation.messages[0].role, "developer")
+      << "the chat template decides whether it gets the role system";
+  EXPECT_EQ(request.conversation.messages[1].content, "a\nb");
+  EXPECT_EQ(json::parse(request.conversation.messages[2].extra_json)["tool_calls"][0]["function"]["arguments"],
+            "{\"x\": 1}")
       << "the chat template decides whether it gets an object";
-  EXPECT_TRUE(request.messages[2].no_content);
-  EXPECT_EQ(json::parse(request.tools_json)[0]["function"]["name"], "f");
+  EXPECT_TRUE(request.conversation.messages[2].no_content);
+  EXPECT_EQ(json::parse(request.conversation.tools_json)[0]["function"]["name"], "f");
   EXPECT_THAT(request.stop, ElementsAre("x", "yz"));
   EXPECT_EQ(request.top_logprobs, 2);
   const ReplyOptions options = request.options({.stop_ids = {5}});
@@ -101,15 +103,16 @@ TEST(ServeRequests, PenaltiesAndMinPAreRead) {
 
 TEST(ServeRequests, VariablesOfTheTemplateAreRead) {
   const std::string start = R"({"messages": [{"role": "user", "content": "a"}])";
-  EXPECT_EQ(read_chat_request(start + R"(, "chat_template_kwargs": {"enable_thinking": false}})").variables_json,
-            R"({"enable_thinking":false})");
-  EXPECT_EQ(read_chat_request(start + R"(, "chat_template_kwargs": null})").variables_json, "");
+  EXPECT_EQ(
+      read_chat_request(start + R"(, "chat_template_kwargs": {"enable_thinking": false}})").conversation.variables_json,
+      R"({"enable_thinking":false})");
+  EXPECT_EQ(read_chat_request(start + R"(, "chat_template_kwargs": null})").conversation.variables_json, "");
 }
 
 TEST(ServeRequests, ToolsAreLeftOutWhenNoneMayBeCalled) {
   EXPECT_EQ(read_chat_request(R"({"messages": [{"role": "user", "content": "a"}], "tool_choice": "none",
       "tools": [{"type": "function", "function": {"name": "f"}}]})")
-                .tools_json,
+                .conversation.tools_json,
             "");
 }
 

@@ -252,7 +252,7 @@ TEST(ChatOfResult, IsTheTemplateOfTheRecipe) {
     write_result(folder / "tuned", run, repository, load_state(cpu_devices(), run, repository, false));
     const Tokenizer tokenizer = Tokenizer::open(folder / "tuned");
     EXPECT_EQ(tokenizer.eos_token(), "<|eot_id|>");
-    EXPECT_EQ(ChatTemplate("", tokenizer).prompt_text({{.role = "user", .content = "Hi"}}),
+    EXPECT_EQ(ChatTemplate("", tokenizer).prompt_text({{{.role = "user", .content = "Hi"}}}),
               "<s><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
               "<|start_header_id|>assistant<|end_header_id|>\n\n");
     EXPECT_EQ(std::filesystem::exists(folder / "tuned/generation_config.json"), std::string(type) == "full");

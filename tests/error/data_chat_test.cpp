@@ -49,7 +49,7 @@ TEST(ChatTemplate, TemplateErrorsNameTheLine) {
                                 "{% for m in messages %}\n{{ raise_exception('no ' + m.role) }}{% endfor %}"};
   const Tokenizer tokenizer = files.open();
   const ChatTemplate chat("", tokenizer);
-  const std::string message = failure([&] { chat.render(kTalk); });
+  const std::string message = failure([&] { chat.render({kTalk}); });
   EXPECT_NE(message.find("the model's chat template:2:"), std::string::npos) << message;
   EXPECT_NE(message.find("no user"), std::string::npos) << message;
 }
@@ -60,7 +60,7 @@ TEST(ChatTemplate, PromptsThatDifferFromTheRowAreShownWithIt) {
                                 "{% if add_generation_prompt %}{{ 'bot:' }}{% endif %}"};
   const Tokenizer tokenizer = files.open();
   const ChatTemplate chat("", tokenizer);
-  const std::string message = failure([&] { chat.render(kTalk); });
+  const std::string message = failure([&] { chat.render({kTalk}); });
   EXPECT_NE(message.find("prompt   \"user:Hi</s>bot:\""), std::string::npos) << message;
   EXPECT_NE(message.find("training \"user:Hi</s>assistant:Yo</s>\""), std::string::npos) << message;
 }
@@ -68,11 +68,14 @@ TEST(ChatTemplate, PromptsThatDifferFromTheRowAreShownWithIt) {
 TEST(ChatTemplate, ToolsThatTheTemplateIgnoresAreRefused) {
   const Tokenizer tokenizer = TestTokenizer().open();
   const ChatTemplate chat("mistral", tokenizer);
-  EXPECT_NE(failure([&] { chat.render(kTalk, R"([{"name":"f"}])"); }).find("does not render tools"), std::string::npos);
+  EXPECT_NE(failure([&] {
+              chat.render({kTalk, R"([{"name":"f"}])"});
+            }).find("does not render tools"),
+            std::string::npos);
   std::vector<Message> calls = kTalk;
   calls[1].extra_json = R"({"tool_calls":[]})";
-  EXPECT_NE(failure([&] { chat.render(calls); }).find("does not render tool calls"), std::string::npos);
-  EXPECT_NE(failure([&] { chat.render({{.role = "tool", .content = "1"}}); }).find("role 'tool'"), std::string::npos);
+  EXPECT_NE(failure([&] { chat.render({calls}); }).find("does not render tool calls"), std::string::npos);
+  EXPECT_NE(failure([&] { chat.render({{{.role = "tool", .content = "1"}}}); }).find("role 'tool'"), std::string::npos);
 }
 
 TEST(ChatTemplate, AModelsOwnTemplateWithoutToolsIsReplacedByAFile) {
@@ -80,11 +83,13 @@ TEST(ChatTemplate, AModelsOwnTemplateWithoutToolsIsReplacedByAFile) {
   const Tokenizer tokenizer = files.open();
   const ChatTemplate chat("", tokenizer);
   const std::string remedy = "; put a chat_template.jinja that renders them into the model's folder";
-  EXPECT_EQ(failure([&] { chat.render(kTalk, R"([{"name":"f"}])"); }),
+  EXPECT_EQ(failure([&] {
+              chat.render({kTalk, R"([{"name":"f"}])"});
+            }),
             "the model's chat template does not render tools" + remedy);
   std::vector<Message> calls = kTalk;
   calls[1].extra_json = R"({"tool_calls":[]})";
-  EXPECT_EQ(failure([&] { chat.render(calls); }), "the model's chat template does not render tool calls" + remedy);
+  EXPECT_EQ(failure([&] { chat.render({calls}); }), "the model's chat template does not render tool calls" + remedy);
 }
 
 }  // namespace

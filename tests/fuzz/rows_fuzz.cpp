@@ -34,8 +34,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           nlohmann::ordered_json value = row.value;
           parse_message_lists(value, source, false);
           const Sample sample = read(value, source);
-          for (const auto* messages : {&sample.messages, &sample.rejected})
-            if (!messages->empty()) chat.render(*messages, sample.tools_json);
+          const auto& [talk, tools, variables] = sample.conversation;
+          for (const auto* messages : {&talk, &sample.rejected})
+            if (!messages->empty()) chat.render({*messages, tools, variables});
           if (sample.kind == Sample::Kind::kText) tokenizer.encode(sample.text, true);
         } catch (const BadRow&) {
         } catch (const UserError&) {

@@ -55,6 +55,14 @@ ordered_json message_json(const Message& message, const ToolCallForm& form, bool
   return out;
 }
 
+// Returns the tools as a template gets them; null if there are none. Throws UserError if the text is not an array.
+ordered_json tools_of(const std::string& tools_json) {
+  if (tools_json.empty()) return nullptr;
+  ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
+  if (!tools.is_array()) throw UserError("tools must be a JSON array, found {}", tools_json.substr(0, 80));
+  return tools.empty() ? nullptr : std::move(tools);
+}
+
 }  // namespace
 
 bool is_template_text(const std::string& name) {
@@ -74,34 +82,33 @@ void ChatTemplate::State::refuse_unrendered(std::string_view what) const {
                            : "put a chat_template.jinja that renders them into the model's folder");
 }
 
-jinja::Template::Rendered ChatTemplate::State::rendered(const ordered_json& messages, const TemplateInput& given,
-                                                        bool for_reply) const {
+jinja::Template::Rendered ChatTemplate::State::rendered(TemplateInput input, bool for_reply) const {
+  const jinja::Template& with = source_for(input.tools).with;
+  if (!input.tools.is_null() && !with.reads("tools")) refuse_unrendered("tools");
   ordered_json context = variables;
-  for (const auto& [key, value] : given.variables.items()) context[key] = value;
-  context["messages"] = messages;
-  context["tools"] = given.tools;
+  for (const auto& [key, value] : input.variables.items()) context[key] = value;
+  context["messages"] = std::move(input.messages);
+  context["tools"] = std::move(input.tools);
   context["documents"] = nullptr;
   context["add_generation_prompt"] = for_reply;
-  const jinja::Template& with = source_for(given).with;
-  if (!given.tools.is_null() && !with.reads("tools")) refuse_unrendered("tools");
   return with.render(context, now);
 }
 
-ordered_json ChatTemplate::State::checked_messages(const std::vector<Message>& messages,
-                                                   const TemplateInput& given) const {
-  const TemplateSource& source = source_for(given);
+TemplateInput ChatTemplate::State::input(const Conversation& conversation) const {
+  TemplateInput out{.messages = ordered_json::array(), .tools = tools_of(conversation.tools_json)};
+  if (!conversation.variables_json.empty()) out.variables = ordered_json::parse(conversation.variables_json);
+  const TemplateSource& source = source_for(out.tools);
   const auto knows_developer = [&] {
     return source.text.find("'developer'") != std::string::npos ||
            source.text.find("\"developer\"") != std::string::npos;
   };
-  ordered_json out = ordered_json::array();
-  for (const Message& message : messages) {
+  for (const Message& message : conversation.messages) {
     const bool with_parts = !message.parts_json.empty() && reads_thinking_parts(source.text);
-    out.push_back(message_json(message, source.calls, with_parts));
+    ordered_json& written = out.messages.emplace_back(message_json(message, source.calls, with_parts));
     if (message.role != "assistant" && !message.parts_json.empty() && !with_parts)
       refuse_unrendered(fmt::format("thoughts in messages of role '{}'", message.role));
-    if (message.role == "developer" && !knows_developer()) out.back()["role"] = "system";
-    if (out.back().contains("tool_calls") && source.text.find("tool_calls") == std::string::npos)
+    if (message.role == "developer" && !knows_developer()) written["role"] = "system";
+    if (written.contains("tool_calls") && source.text.find("tool_calls") == std::string::npos)
       refuse_unrendered("tool calls");
     if (built_in && message.role == "tool")
       throw UserError(
@@ -164,17 +171,6 @@ void ChatTemplate::State::add_between(std::vector<Piece>& pieces, std::vector<in
 
 namespace {
 
-TemplateInput given_of(const std::string& tools_json, const std::string& variables) {
-  TemplateInput given;
-  if (!tools_json.empty()) {
-    given.tools = ordered_json::parse(tools_json, nullptr, false);
-    if (!given.tools.is_array()) throw UserError("tools must be a JSON array, found {}", tools_json.substr(0, 80));
-    if (given.tools.empty()) given.tools = nullptr;
-  }
-  if (!variables.empty()) given.variables = ordered_json::parse(variables);
-  return given;
-}
-
 // Returns `text` with the tokenizer's tokens in place of {bos} and {eos}.
 std::string with_tokens(std::string_view text, const Tokenizer& tokenizer) {
   std::string out(text);
@@ -230,7 +226,7 @@ void ChatTemplate::State::find_uninvited_prompt() {
   const ordered_json question = {{"role", "user"}, {"content", "a"}};
   const ordered_json reply = {{"role", "assistant"}, {"content", kContentMark}};
   try {
-    const std::string text = rendered({question, reply}, {}, false).text;
+    const std::string text = rendered({.messages = {question, reply}}, false).text;
     const size_t at = text.find(kContentMark);
     if (at == std::string::npos) return;
     std::string_view after = std::string_view(text).substr(at + kContentMark.size());
@@ -241,7 +237,7 @@ void ChatTemplate::State::find_uninvited_prompt() {
     const size_t begin = after.find(token);
     if (begin == std::string_view::npos) return;
     after.remove_prefix(begin + token.size());
-    if (!is_blank(after) && rendered(ordered_json::array({question}), {}, true).text.ends_with(after))
+    if (!is_blank(after) && rendered({.messages = ordered_json::array({question})}, true).text.ends_with(after))
       uninvited = after;
   } catch (const UserError&) {
     // The template refuses these messages.
@@ -257,7 +253,7 @@ void ChatTemplate::State::find_stops(const std::string& source) {
   try {
     const ordered_json probe = {{{"role", "user"}, {"content", "a"}},
                                 {{"role", "assistant"}, {"content", kContentMark}}};
-    const std::string text = rendered(probe, {}, false).text;
+    const std::string text = rendered({.messages = probe}, false).text;
     const size_t at = text.find(kContentMark);
     if (at != std::string::npos) {
       std::optional<int32_t> last;
@@ -292,7 +288,7 @@ void ChatTemplate::State::find_call_forms() {
        {std::pair{&plain, ordered_json()}, {&tools, ordered_json{{{"type", "function"}, {"function", tool}}}}})
     if (source->text.find("tool_calls") != std::string::npos)
       source->calls = ToolCallForm::of([&given = list, this](const ordered_json& messages) {
-        return rendered(messages, {.tools = given}, false).text;
+        return rendered({.messages = messages, .tools = given}, false).text;
       });
 }
 
@@ -303,7 +299,7 @@ bool ChatTemplate::State::agrees_with(const State& other, bool system, const std
   give_system(others, default_system, false);
   auto text = [system](const State& state, std::vector<Message> messages, bool for_reply) {
     if (!for_reply) messages.push_back({.role = "assistant", .content = "a"});
-    std::string out = state.rendered(state.checked_messages(messages, {}), {}, for_reply).text;
+    std::string out = state.rendered(state.input({std::move(messages)}), for_reply).text;
     if (for_reply && !system) return out;
     while (!out.empty() && is_space_byte(out.back())) out.pop_back();
     return out;
@@ -368,56 +364,46 @@ ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, 
   }
 }
 
-const ChatTemplate::State& ChatTemplate::state_for(const std::vector<Message>& messages,
-                                                   const std::string& tools_json) const {
+const ChatTemplate::State& ChatTemplate::state_for(const Conversation& conversation) const {
   const auto calls = [](const Message& message) {
     return message.role == "tool" || message.extra_json.find("\"tool_calls\"") != std::string::npos;
   };
-  const bool needed = !tools_json.empty() || std::any_of(messages.begin(), messages.end(), calls);
+  const bool needed = !conversation.tools_json.empty() || std::ranges::any_of(conversation.messages, calls);
   return needed && with_calls_ ? *with_calls_ : *state_;
 }
 
-std::string ChatTemplate::prompt_text(const std::vector<Message>& messages, const std::string& tools_json,
-                                      const std::string& variables) const {
-  const State& state = state_for(messages, tools_json);
-  const TemplateInput given = given_of(tools_json, variables);
-  return state.rendered(state.checked_messages(messages, given), given, true).text;
+std::string ChatTemplate::prompt_text(const Conversation& conversation) const {
+  const State& state = state_for(conversation);
+  return state.rendered(state.input(conversation), true).text;
 }
 
-std::string ChatTemplate::text(const std::vector<Message>& messages, const std::string& tools_json,
-                               const std::string& variables) const {
-  const State& state = state_for(messages, tools_json);
-  const TemplateInput given = given_of(tools_json, variables);
-  return state.rendered(state.checked_messages(messages, given), given, false).text;
+std::string ChatTemplate::text(const Conversation& conversation) const {
+  const State& state = state_for(conversation);
+  return state.rendered(state.input(conversation), false).text;
 }
 
-std::vector<int32_t> ChatTemplate::prompt(const std::vector<Message>& messages, const std::string& tools_json,
-                                          const std::string& variables) const {
-  return state_->tokenizer.encode(prompt_text(messages, tools_json, variables), false);
+std::vector<int32_t> ChatTemplate::prompt(const Conversation& conversation) const {
+  return state_->tokenizer.encode(prompt_text(conversation), false);
 }
 
-std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>& messages,
-                                                      const std::string& tools_json,
-                                                      const std::string& variables) const {
+std::vector<ChatTemplate::Piece> ChatTemplate::render(const Conversation& conversation) const {
   Counts counts;
-  std::vector<Piece> pieces = render(messages, tools_json, variables, counts);
+  std::vector<Piece> pieces = render(conversation, counts);
   add(counts);
   return pieces;
 }
 
-std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>& messages,
-                                                      const std::string& tools_json, const std::string& variables,
-                                                      Counts& counts) const {
-  const State& state = state_for(messages, tools_json);
-  const TemplateInput given = given_of(tools_json, variables);
-  const ordered_json json = state.checked_messages(messages, given);
-  const jinja::Template::Rendered full = state.rendered(json, given, false);
+std::vector<ChatTemplate::Piece> ChatTemplate::render(const Conversation& conversation, Counts& counts) const {
+  const std::vector<Message>& messages = conversation.messages;
+  const State& state = state_for(conversation);
+  const TemplateInput input = state.input(conversation);
+  const jinja::Template::Rendered full = state.rendered(input, false);
   const bool marked = !full.generated.empty() && !full.generated_elsewhere;
-  std::vector<TurnSpan> spans = marked ? state.spans_by_marks(messages, json, given, full)
-                                       : state.spans_by_prefix(messages, json, given, full.text, counts);
-  state.add_marked(spans, messages, json, given, full.text);
-  state.want_calls(spans, messages, json, full.text);
-  const bool lost = state.loses_thought(messages, json, given, full.text);
+  std::vector<TurnSpan> spans =
+      marked ? state.spans_by_marks(messages, input, full) : state.spans_by_prefix(messages, input, full.text, counts);
+  state.add_marked(spans, messages, input, full.text);
+  state.want_calls(spans, messages, input, full.text);
+  const bool lost = state.loses_thought(messages, input, full.text);
   if (lost) ++counts.lost_thoughts;
   std::vector<size_t> cuts;
   for (TurnSpan& span : spans) {
@@ -443,7 +429,7 @@ std::vector<ChatTemplate::Piece> ChatTemplate::render(const std::vector<Message>
       const Message& message = messages[span.message];
       Piece piece{std::move(parts[n]), message.role, span.trained, {}, message.weight};
       if (span.trained && !message.spans.empty()) {
-        const auto content = state.content_edge(json, given, full.text, span.message, false);
+        const auto content = state.content_edge(input, full.text, span.message, false);
         const size_t length = message.content.size();
         if (!content || *content < span.begin || full.text.compare(*content, length, message.content) != 0)
           throw UserError("{} changes the content of message {}, so its spans to train cannot be found", state.name,

@@ -1,4 +1,4 @@
-// Defines chat messages and ChatTemplate, which turns a conversation into its text and the spans to train.
+// Defines ChatTemplate, which turns a conversation into its text and the spans to train.
 //
 // The spans to train are the assistant's turns with their end-of-turn tokens, and the contents of other messages that
 // the row marks (Message::marked) with theirs. {% generation %} marks in the template show where the turns are. Without
@@ -13,41 +13,12 @@
 #include <vector>
 
 #include "base/local_time.h"
+#include "data/chat/conversation.h"
 #include "tokenizer/tokenizer.h"
 
 namespace fettle {
 
 struct BuiltInTemplate;
-
-// A range of bytes in a message's content, and whether these bytes are trained.
-struct ContentSpan {
-  size_t begin, end;
-  bool train;
-};
-
-struct Message {
-  std::string role;  // system, user, assistant, tool, ...
-  std::string content;
-  std::string extra_json;  // other fields of the message (tool_calls, ...) as a JSON object, or ""
-  bool train = true;       // for an assistant's turn: whether the turn is trained
-  double weight = 1;       // factor on the loss of a trained turn's tokens; above 0
-  // If not empty, a token of the content is trained only when it overlaps a trained span. The text that the template
-  // writes around the content is trained as usual.
-  std::vector<ContentSpan> spans = {};
-  // If the row has thoughts as parts of the content: all parts as a JSON list, in Mistral's form. A part is
-  // {"type": "text", "text"} or {"type": "thinking", "thinking"}. The thoughts of an assistant's turn are also in
-  // extra_json, as `reasoning_content`.
-  std::string parts_json = {};
-  bool no_content = false;  // the row has no content or null, so `content` is ""
-  bool of_prompt = false;   // `train` is false only because the message belongs to the row's prompt
-  bool marked = false;      // a field of the message in the row says that it is trained; counts for all roles but
-                            // the assistant's, whose turns have `train`
-};
-
-// Returns whether the content of the message and its end-of-turn token are trained.
-inline bool is_trained(const Message& message) {
-  return message.role == "assistant" ? message.train : message.marked;
-}
 
 // How thoughts (the reasoning before a reply) are rendered. Templates of models that do not think ignore these
 // settings.
@@ -76,17 +47,13 @@ class ChatTemplate {
                const Thinking& thinking = {});
 
   // Return the prompt for the next assistant turn: prompt() as token ids, prompt_text() as text. prompt(),
-  // prompt_text(), text() and render() throw UserError when the template refuses the messages. They are safe to call
-  // from several threads. `tools_json` is a JSON array of tools, or ""; `variables` is a JSON object with further
-  // variables for the template, or "".
-  std::vector<int32_t> prompt(const std::vector<Message>& messages, const std::string& tools_json = "",
-                              const std::string& variables = "") const;
-  std::string prompt_text(const std::vector<Message>& messages, const std::string& tools_json = "",
-                          const std::string& variables = "") const;
+  // prompt_text(), text() and render() throw UserError when the template refuses the conversation. They are safe to
+  // call from several threads.
+  std::vector<int32_t> prompt(const Conversation& conversation) const;
+  std::string prompt_text(const Conversation& conversation) const;
   // Returns the text of the conversation. It does not end with a prompt for another turn, unless the template always
   // writes one.
-  std::string text(const std::vector<Message>& messages, const std::string& tools_json = "",
-                   const std::string& variables = "") const;
+  std::string text(const Conversation& conversation) const;
 
   struct Piece {
     std::vector<int32_t> ids;
@@ -113,11 +80,9 @@ class ChatTemplate {
   // Returns the whole conversation in pieces. The ids of all pieces together are the training example. If the last turn
   // is trained, the text before this turn must equal the prompt for this turn, except for tags of a thinking block.
   // Otherwise, throws UserError with both texts. Earlier turns may be rendered in another way (Counts::rewritten).
-  std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json = "",
-                            const std::string& variables = "") const;
+  std::vector<Piece> render(const Conversation& conversation) const;
   // The same, but adds this conversation's counts to `counts` and not to those of counts().
-  std::vector<Piece> render(const std::vector<Message>& messages, const std::string& tools_json,
-                            const std::string& variables, Counts& counts) const;
+  std::vector<Piece> render(const Conversation& conversation, Counts& counts) const;
 
   // Returns the Jinja text of the template that renders a conversation, with or without tools.
   const std::string& source(bool with_tools) const;
@@ -150,7 +115,7 @@ class ChatTemplate {
   // `text` is the recipe's text of a template; "" for the model's own, unless `known` is set.
   static std::shared_ptr<State> make_state(const BuiltInTemplate* known, const std::string& text,
                                            const Tokenizer& tokenizer, const LocalTime& now, const Thinking& thinking);
-  const State& state_for(const std::vector<Message>& messages, const std::string& tools_json) const;
+  const State& state_for(const Conversation& conversation) const;
 
   std::shared_ptr<const State> state_;
   std::shared_ptr<const State> with_calls_;  // the model's own template, for conversations with tools; null: use state_

@@ -22,9 +22,17 @@ struct TurnSpan {
   bool prompt_thinks = false;  // the turn's prompt opens a thinking block, but the turn has no thought
 };
 
-// The tools and the template variables of a row.
+// A conversation as a template gets it.
 struct TemplateInput {
-  nlohmann::ordered_json tools, variables;
+  nlohmann::ordered_json messages;
+  nlohmann::ordered_json tools = {};      // null: none
+  nlohmann::ordered_json variables = {};  // null: none
+
+  // Returns the same with only the first `count` messages.
+  TemplateInput first(size_t count) const {
+    const auto begin = messages.begin();
+    return {nlohmann::ordered_json(begin, begin + static_cast<std::ptrdiff_t>(count)), tools, variables};
+  }
 };
 
 // A template, and the form in which it renders tool calls.
@@ -56,13 +64,15 @@ struct ChatTemplate::State {
   mutable Counts counts = {};
 
   void add_stop(const std::string& token);
-  const TemplateSource& source_for(const TemplateInput& given) const { return given.tools.is_null() ? plain : tools; }
+  const TemplateSource& source_for(const nlohmann::ordered_json& tools) const {
+    return tools.is_null() ? plain : this->tools;
+  }
 
   [[noreturn]] void refuse_unrendered(std::string_view what) const;  // throws UserError
-  jinja::Template::Rendered rendered(const nlohmann::ordered_json& messages, const TemplateInput& given,
-                                     bool for_reply) const;
-  // Returns the messages as the template gets them. The role `developer` becomes `system` unless the template names it.
-  nlohmann::ordered_json checked_messages(const std::vector<Message>& messages, const TemplateInput& given) const;
+  jinja::Template::Rendered rendered(TemplateInput input, bool for_reply) const;
+  // Returns the conversation as the template gets it. The role `developer` becomes `system` unless the template names
+  // it. Throws UserError for what the template does not render.
+  TemplateInput input(const Conversation& conversation) const;
 
   // Returns the text without a prompt for a reply at its end (`uninvited`).
   std::string_view without_prompt(std::string_view text) const {
@@ -78,24 +88,23 @@ struct ChatTemplate::State {
   size_t trimmed_end(std::string_view text, size_t begin, size_t end, bool& stopped) const;
   // Returns where the content of message `index` begins or ends in `full`. To find this, renders the conversation again
   // with a mark before or after the content. Returns nullopt when the mark changes the rest of the text.
-  std::optional<size_t> content_edge(const nlohmann::ordered_json& messages, const TemplateInput& given,
-                                     const std::string& full, size_t index, bool end) const;
+  std::optional<size_t> content_edge(const TemplateInput& input, const std::string& full, size_t index, bool end) const;
   // Finds the assistant's turns in `full`, for a template without {% generation %} marks. Adds to Counts::rewritten.
-  std::vector<TurnSpan> spans_by_prefix(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
-                                        const TemplateInput& given, const std::string& full, Counts& counts) const;
-  std::vector<TurnSpan> spans_by_marks(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
-                                       const TemplateInput& given, const jinja::Template::Rendered& full) const;
+  // Here and below, `input` is what `messages` became.
+  std::vector<TurnSpan> spans_by_prefix(const std::vector<Message>& messages, const TemplateInput& input,
+                                        const std::string& full, Counts& counts) const;
+  std::vector<TurnSpan> spans_by_marks(const std::vector<Message>& messages, const TemplateInput& input,
+                                       const jinja::Template::Rendered& full) const;
   // Adds a span for each marked message (Message::marked) to the spans of the assistant's turns: its content, with the
   // end-of-turn token that follows.
-  void add_marked(std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
-                  const nlohmann::ordered_json& json, const TemplateInput& given, const std::string& full) const;
+  void add_marked(std::vector<TurnSpan>& spans, const std::vector<Message>& messages, const TemplateInput& input,
+                  const std::string& full) const;
   // Requires that each call of a trained turn is in the turn's text.
-  void want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
-                  const nlohmann::ordered_json& json, std::string_view text) const;
+  void want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages, const TemplateInput& input,
+                  std::string_view text) const;
   // Returns whether the template leaves out the thought of the last reply, although the reply is trained and nothing
   // turns thoughts off. Throws UserError if the reply has nothing else.
-  bool loses_thought(const std::vector<Message>& messages, const nlohmann::ordered_json& json,
-                     const TemplateInput& given, std::string_view text) const;
+  bool loses_thought(const std::vector<Message>& messages, const TemplateInput& input, std::string_view text) const;
   void set_built_in(const BuiltInTemplate& known, const Thinking& thinking);
   void find_uninvited_prompt();
   void find_stops(const std::string& source);

@@ -89,17 +89,17 @@ ordered_json* text_part(ordered_json& parts, bool last) {
 
 }  // namespace
 
-std::optional<size_t> ChatTemplate::State::content_edge(const ordered_json& messages, const TemplateInput& given,
-                                                        const std::string& full, size_t index, bool end) const {
-  ordered_json marked = messages;
-  ordered_json* content = &marked[index]["content"];
+std::optional<size_t> ChatTemplate::State::content_edge(const TemplateInput& input, const std::string& full,
+                                                        size_t index, bool end) const {
+  TemplateInput marked = input;
+  ordered_json* content = &marked.messages[index]["content"];
   if (content->is_array()) content = text_part(*content, end);
   if (content == nullptr || (!content->is_string() && !content->is_null())) return std::nullopt;
   const std::string given_content = content->is_null() ? "" : content->get<std::string>();
   *content = end ? given_content + std::string(kContentMark) : std::string(kContentMark) + given_content;
   std::string text;
   try {
-    text = rendered(marked, given, false).text;
+    text = rendered(std::move(marked), false).text;
   } catch (const UserError&) {
     return std::nullopt;
   }
@@ -111,8 +111,8 @@ std::optional<size_t> ChatTemplate::State::content_edge(const ordered_json& mess
 }
 
 std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Message>& messages,
-                                                           const ordered_json& json, const TemplateInput& given,
-                                                           const std::string& full, Counts& counts) const {
+                                                           const TemplateInput& input, const std::string& full,
+                                                           Counts& counts) const {
   std::vector<TurnSpan> spans;
   size_t last_turn = 0;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -124,19 +124,18 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
     // A greeting has no prompt, which some templates refuse to render. So its span is only the content and the
     // end-of-turn token.
     if (!asked && !messages[i].train) {
-      const auto first = content_edge(json, given, full, i, false), last = content_edge(json, given, full, i, true);
+      const auto first = content_edge(input, full, i, false), last = content_edge(input, full, i, true);
       if (first && last && *first <= *last) spans.push_back({*first, after_stop(full, *last), i, false});
       continue;
     }
-    ordered_json head = ordered_json::array();
-    for (size_t m = 0; m < i; ++m) head.push_back(json[m]);
-    const std::string prompt = rendered(head, given, true).text;
+    const TemplateInput head = input.first(i);
+    const std::string prompt = rendered(head, true).text;
     const size_t previous_end = spans.empty() ? 0 : spans.back().end;
     size_t begin = prompt.size(), end = 0;
     bool rewrote = false, thinks = false;
     if (!full.starts_with(prompt)) {
       const size_t common = where_they_differ(prompt, full);
-      const std::string bare(without_prompt(rendered(head, given, false).text));
+      const std::string bare(without_prompt(rendered(head, false).text));
       if (common >= bare.size() && only_thinking(std::string_view(prompt).substr(common))) {
         begin = common;
         thinks = true;
@@ -148,7 +147,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
             name, excerpt(prompt, common), excerpt(full, common));
       } else {
         rewrote = true;
-        const auto edge = content_edge(json, given, full, i, false);
+        const auto edge = content_edge(input, full, i, false);
         const std::string opening = prompt.starts_with(bare) ? prompt.substr(bare.size()) : "";
         begin = edge.value_or(std::string::npos);
         if (!opening.empty()) {
@@ -163,13 +162,12 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
         }
       }
     }
-    head.push_back(json[i]);
-    const std::string upto(without_prompt(i + 1 == messages.size() ? full : rendered(head, given, false).text));
+    const std::string upto(without_prompt(i + 1 == messages.size() ? full : rendered(input.first(i + 1), false).text));
     if (full.starts_with(upto)) {
       end = upto.size();
     } else {
       rewrote = true;
-      const auto edge = content_edge(json, given, full, i, true);
+      const auto edge = content_edge(input, full, i, true);
       // Tool calls are between the content and the end-of-turn token.
       const size_t from = edge && *edge > begin ? *edge : begin;
       end = from < full.size() ? first_stop(full, from).value_or(edge ? from : 0) : 0;
@@ -186,7 +184,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_prefix(const std::vector<Mes
 }
 
 std::vector<TurnSpan> ChatTemplate::State::spans_by_marks(const std::vector<Message>& messages,
-                                                          const ordered_json& json, const TemplateInput& given,
+                                                          const TemplateInput& input,
                                                           const jinja::Template::Rendered& full) const {
   std::vector<size_t> turns;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -209,9 +207,7 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_marks(const std::vector<Mess
         "remove `train: false` and `weight` from the messages, or choose a built-in template with `template:`",
         name, full.generated.size(), turns.size());
   if (spans.empty() || !spans.back().trained) return spans;
-  ordered_json head = ordered_json::array();
-  for (size_t m = 0; m < spans.back().message; ++m) head.push_back(json[m]);
-  const std::string prompt = rendered(head, given, true).text;
+  const std::string prompt = rendered(input.first(spans.back().message), true).text;
   const size_t common = where_they_differ(prompt, full.text);
   if (common < prompt.size() && only_thinking(std::string_view(prompt).substr(common)))
     spans.back().prompt_thinks = true;
@@ -225,12 +221,11 @@ std::vector<TurnSpan> ChatTemplate::State::spans_by_marks(const std::vector<Mess
 }
 
 void ChatTemplate::State::add_marked(std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
-                                     const ordered_json& json, const TemplateInput& given,
-                                     const std::string& full) const {
+                                     const TemplateInput& input, const std::string& full) const {
   const size_t turns = spans.size();
   for (size_t i = 0; i < messages.size(); ++i) {
     if (messages[i].role == "assistant" || !messages[i].marked) continue;
-    const auto begin = content_edge(json, given, full, i, false), end = content_edge(json, given, full, i, true);
+    const auto begin = content_edge(input, full, i, false), end = content_edge(input, full, i, true);
     if (!begin || !end || *end < *begin)
       throw UserError(
           "{} does not write the content of message {} as it is, so the message cannot be trained; remove its "
@@ -249,7 +244,7 @@ void ChatTemplate::State::add_marked(std::vector<TurnSpan>& spans, const std::ve
 }
 
 void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const std::vector<Message>& messages,
-                                     const ordered_json& json, std::string_view text) const {
+                                     const TemplateInput& input, std::string_view text) const {
   std::string all;
   std::map<size_t, std::string> own;  // by message
   for (const TurnSpan& span : spans) {
@@ -258,8 +253,8 @@ void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const s
     own[span.message] += part;
   }
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role != "assistant" || !messages[i].train || !json[i].contains("tool_calls")) continue;
-    const std::string missing = missing_call(json[i], own[i].empty() ? all : own[i]);
+    if (messages[i].role != "assistant" || !messages[i].train || !input.messages[i].contains("tool_calls")) continue;
+    const std::string missing = missing_call(input.messages[i], own[i].empty() ? all : own[i]);
     if (!missing.empty())
       throw UserError(
           "{} does not write the call of '{}' in message {} into the reply, so the call would not be trained; remove "
@@ -268,17 +263,17 @@ void ChatTemplate::State::want_calls(const std::vector<TurnSpan>& spans, const s
   }
 }
 
-bool ChatTemplate::State::loses_thought(const std::vector<Message>& messages, const ordered_json& json,
-                                        const TemplateInput& given, std::string_view text) const {
+bool ChatTemplate::State::loses_thought(const std::vector<Message>& messages, const TemplateInput& input,
+                                        std::string_view text) const {
   if (messages.empty() || messages.back().role != "assistant" || !messages.back().train) return false;
-  for (const ordered_json* set : {&given.variables, &variables})
+  for (const ordered_json* set : {&input.variables, &variables})
     if (const auto found = set->find("enable_thinking"); found != set->end()) {
       if (*found == false) return false;
       break;
     }
-  const auto [thought, rest, in_content] = parts_of(json.back());
+  const auto [thought, rest, in_content] = parts_of(input.messages.back());
   if (thought.empty() || text.find(thought) != std::string_view::npos) return false;
-  if (is_blank(rest) && !json.back().contains("tool_calls"))
+  if (is_blank(rest) && !input.messages.back().contains("tool_calls"))
     throw UserError(
         "{} leaves out the thought of the last reply, and the reply has no other text; choose a template that writes "
         "thoughts, such as `template: deepseekr1` for DeepSeek R1's models, or {}",

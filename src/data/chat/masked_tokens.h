@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/chat/chat.h"
+#include "data/chat/conversation.h"
 
 namespace fettle {
 

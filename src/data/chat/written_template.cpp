@@ -101,12 +101,12 @@ bool ChatTemplate::State::renders_alike(const std::string& source, const std::st
                                    {"pad_token", tokenizer.pad_token()}})
     if (!token.empty()) context[key] = token;
   for (std::vector<Message> talk : sample_talks()) {
-    context["messages"] = checked_messages(talk, {});
+    context["messages"] = input({talk}).messages;
     give_system(talk, default_system, true);
-    const ordered_json trained = checked_messages(talk, {});
+    const TemplateInput trained = input({talk});
     for (const bool for_reply : {false, true}) {
       context["add_generation_prompt"] = for_reply;
-      if (with.render(context, now).text != rendered(trained, {}, for_reply).text) return false;
+      if (with.render(context, now).text != rendered(trained, for_reply).text) return false;
     }
   }
   return true;

@@ -111,10 +111,8 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
     return out;
   }
   if (is_conversation(row, source)) {
-    Sample sample = read_turns(row, source);
-    out.messages = std::move(sample.messages);
-    out.tools_json = std::move(sample.tools_json);
-    out.variables_json = read_variables(row);
+    out.conversation = read_turns(row, source).conversation;
+    out.conversation.variables_json = read_variables(row);
     return out;
   }
   if (const std::string prompt = source.column("prompt"); !prompt.empty()) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/chat/chat.h"
+#include "data/chat/conversation.h"
 #include "data/read/dataset_info.h"
 
 namespace fettle {
@@ -15,8 +15,7 @@ namespace fettle {
 struct ClassTexts {
   std::string first;
   std::optional<std::string> second;
-  std::vector<Message> messages;  // the conversation; empty if the row has texts instead
-  std::string tools_json, variables_json;
+  Conversation conversation;  // without messages if the row has texts instead
 };
 
 // Reads the texts of a row. If the source names columns (`text` and `text_pair`, `messages`, or `prompt` and `query`),
