@@ -1,11 +1,19 @@
 // Defines attention to a cache in double precision, from its definition: a softmax over the keys that a query sees.
+// Also defines expect_definition, which compares a kernel with it.
 #pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <vector>
 
+#include "base/arrays/host_array.h"
 #include "base/arrays/trial_numbers.h"
+#include "block_tasks.h"
 
 namespace fettle::cpu {
 
@@ -49,6 +57,20 @@ inline std::vector<double> attention_to_cache(const CacheOptions& s, const HostA
     for (int64_t h = 0; h < s.width; ++h) out[i * s.width + h] /= sum;
   }
   return out;
+}
+
+// Expects that `attended` computes these values with each instruction set of this machine, and the same bits on one
+// thread and on three.
+inline void expect_definition(const std::vector<double>& wanted, DType dtype,
+                              const std::function<HostArray(const BlockOps&, const ParallelFor&)>& attended) {
+  const double bound = dtype == DType::kF32 ? 2e-6 : 6e-3;  // bf16: weights and results are rounded, by up to 2e-3
+  for (const BlockOps* ops : usable_block_ops(dtype)) {
+    SCOPED_TRACE(fmt::format("{} {}", hf_name(dtype), ops->name));
+    const HostArray got = attended(*ops, on_one_thread), again = attended(*ops, on_three_threads);
+    EXPECT_LT(relative_distance(doubles(got), wanted), bound);
+    EXPECT_EQ(std::memcmp(got.data(), again.data(), got.shape().bytes()), 0)
+        << "the result depends on the number of threads";
+  }
 }
 
 }  // namespace fettle::cpu

@@ -39,4 +39,8 @@ inline void expect_near(const Ran& got, const Ran& wanted, double bound) {
   for (const auto& [name, distance] : distances(got, wanted)) EXPECT_LT(distance, bound) << name;
 }
 
+inline void expect_same_bits(const Ran& got, const Ran& wanted) {
+  for (const auto& [name, value] : wanted.values) EXPECT_EQ(got.values.at(name).elements, value.elements) << name;
+}
+
 }  // namespace fettle

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 
@@ -85,15 +84,9 @@ class CpuCachedAttention : public testing::TestWithParam<Piece> {};
 TEST_P(CpuCachedAttention, EqualsItsDefinition) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const PieceInputs inputs(GetParam(), dtype);
-    const std::vector<double> wanted = definition_of(inputs);
-    const double bound = dtype == DType::kF32 ? 2e-6 : 6e-3;  // bf16: weights and results are rounded, by up to 2e-3
-    for (const BlockOps* ops : usable_block_ops(dtype)) {
-      SCOPED_TRACE(fmt::format("{} {}", hf_name(dtype), ops->name));
-      const HostArray got = attended(inputs, *ops, on_one_thread), again = attended(inputs, *ops, on_three_threads);
-      EXPECT_LT(relative_distance(doubles(got), wanted), bound);
-      EXPECT_EQ(std::memcmp(got.data(), again.data(), got.shape().bytes()), 0)
-          << "the result depends on the number of threads";
-    }
+    expect_definition(definition_of(inputs), dtype, [&](const BlockOps& ops, const ParallelFor& parallel) {
+      return attended(inputs, ops, parallel);
+    });
   }
 }
 

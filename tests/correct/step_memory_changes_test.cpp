@@ -2,12 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
-#include "paths.h"
-#include "resolve_run.h"
+#include "memory_tables.h"
 #include "step/memory/memory_changes.h"
 #include "step/memory/require_fit.h"
 
@@ -21,14 +17,8 @@ using testing::Not;
 using testing::StartsWith;
 using Part = MemoryChange::Part;
 
-const std::string kLlama = (source_folder() / "tests/reference/models/llama/config.json").string();
-
-Run run_of(const Recipe& recipe, const RunTarget& target = {.platform = "cuda"}) {
-  return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, target);
-}
-
 MemoryTable table_of(const Run& run, int64_t peak, const MemoryShare& share) {
-  return memory_table(run, padded_shape(run.batch, 40), {.peak = peak}, share, "a card");
+  return table_of(run, {.peak = peak}, share, "a card");
 }
 
 std::vector<std::string> texts(const std::vector<MemoryChange>& changes) {
@@ -97,7 +87,7 @@ std::vector<Case> cases() {
 
 TEST(MemoryChanges, AreTheOnesThatAStepAllows) {
   for (const Case& step : cases()) {
-    const auto run = run_of(step.recipe, step.target);
+    const auto run = job_for(step.recipe, step.target);
     const std::vector<MemoryChange> changes = memory_changes(run, table_of(run, step.peak, {.limit = step.limit}));
     std::vector<testing::Matcher<std::string>> wanted;
     for (const std::string& text : step.changes) wanted.emplace_back(StartsWith(text));
@@ -108,7 +98,7 @@ TEST(MemoryChanges, AreTheOnesThatAStepAllows) {
 // Both commands name the same changes: each text of the message is a change that `plan` tries.
 TEST(MemoryChanges, TrainNamesTheOnesThatPlanTries) {
   for (const Case& step : cases()) {
-    const auto run = run_of(step.recipe, step.target);
+    const auto run = job_for(step.recipe, step.target);
     const MemoryTable table = table_of(run, step.peak, {.limit = step.limit});
     std::string message;
     try {
@@ -136,7 +126,7 @@ TEST(MemoryChanges, TrialsKeepEarlierChanges) {
   Recipe recipe;
   recipe.cutoff_len = 600;
   recipe.gradient_accumulation_steps = 2;
-  const auto run = run_of(recipe);
+  const auto run = job_for(recipe);
   const Variant from{.gradient_checkpointing = "full", .mesh = {{{"fsdp", 4}, {"tp", 1}}}};
   // 2 of the 8 rows should fit: temporaries are 2 MB, and 0.5 MB of it are left.
   MemoryTable table = table_of(run, 0, {.limit = 1'000'000});
@@ -160,7 +150,7 @@ TEST(MemoryChanges, TrialsKeepEarlierChanges) {
 // The card has 24 GB. The recipe's share is 22.8 GB, and a step may use 23 GB. The step itself stays as it is.
 TEST(MemoryChanges, ALargerShareHasATrialThatFits) {
   const MemoryShare share = MemoryShare{.total = 24'000'000'000, .allowance = 1'000'000'000}.with_utilization(0.95);
-  const auto run = run_of({});
+  const auto run = job_for({});
   const auto shares = [&](int64_t peak) {
     std::vector<MemoryTrial> out;
     for (const MemoryChange& change : memory_changes(run, table_of(run, peak, share)))
@@ -182,7 +172,7 @@ TEST(MemoryChanges, OnlyAGpuCanOffload) {
   Recipe pipeline = usual;
   pipeline.mesh = {{"pp", 2}};
   const auto offloads = [&](const Recipe& recipe, const std::string& platform) {
-    const auto run = run_of(recipe, {.count = 2, .platform = platform});
+    const auto run = job_for(recipe, {.count = 2, .platform = platform});
     EXPECT_EQ(run.target.on_host(), platform == "cpu");
     const MemoryTable held{.optimizer = 1, .host_optimizer = 2};
     EXPECT_EQ(evaluation_peak(run, held, {.peak = 4}), platform == "cpu" ? 7 : 5);
@@ -204,7 +194,7 @@ TEST(MemoryChanges, OffloadMayMoveMasterWeightsAndGradients) {
   Recipe recipe;
   recipe.finetuning_type = "full";
   recipe.bf16 = true;
-  const auto run = run_of(recipe);
+  const auto run = job_for(recipe);
   // The state has 0.76 MB, the layers 0.25 MB, the gradients of all weights 0.38 MB.
   const auto changes = [&](int64_t missing) {
     return memory_changes(run, table_of(run, 1'500'000 + missing, {.limit = 1'500'000}));

@@ -2,12 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "paths.h"
+#include "memory_tables.h"
 #include "programs/devices.h"
-#include "resolve_run.h"
 #include "run/device_request.h"
 #include "runtime/vendors/vendor.h"
 #include "step/memory/memory_table.h"
@@ -16,15 +14,9 @@
 namespace fettle {
 namespace {
 
-// Returns the memory table of a step whose rows have 40 positions each.
-MemoryTable table_of(const Run& run, const MemoryStats& stats, const MemoryShare& share, const std::string& device) {
-  return memory_table(run, padded_shape(run.batch, 40), stats, share, device);
-}
-
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-const std::string kLlama = (source_folder() / "tests/reference/models/llama/config.json").string();
 
 Recipe small_recipe() {
   Recipe recipe;
@@ -35,8 +27,8 @@ Recipe small_recipe() {
   return recipe;
 }
 
-Run job_for(const Recipe& recipe, int64_t devices = 1) {
-  return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, devices);
+Run cpu_job(const Recipe& recipe, int64_t devices = 1) {
+  return job_for(recipe, {.count = devices});
 }
 
 constexpr int64_t kGB = 1'000'000'000;
@@ -48,7 +40,7 @@ constexpr int64_t kBase = 2 * 256 * 64 + 2 * kLayer + 64;
 constexpr int64_t kPairs = 2 * 4 * ((64 + 64) * 2 + (64 + 32) * 2 + (64 + 96) * 3);
 
 TEST(MemoryTable, CountsLora) {
-  const MemoryTable table = table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "cpu (1 device)");
+  const MemoryTable table = table_of(cpu_job(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "cpu (1 device)");
   EXPECT_EQ(table.frozen, 4 * kBase);
   EXPECT_EQ(table.trained, 4 * kPairs);
   EXPECT_TRUE(table.adapters);
@@ -67,7 +59,7 @@ TEST(MemoryTable, HostMemoryHasItsOwnLine) {
                           .host_alias = 29'000'000,
                           .host_temp = 500'000,
                           .peak = 10'000'000};
-  const MemoryTable table = table_of(job_for(recipe), stats, {.limit = kGB}, "");
+  const MemoryTable table = table_of(cpu_job(recipe), stats, {.limit = kGB}, "");
   EXPECT_EQ(table.trained, 4 * (kBase - 2 * kLayer)) << "embedding, head and norm";
   EXPECT_EQ(table.gradients, table.trained);
   EXPECT_EQ(table.optimizer, 0);
@@ -81,14 +73,14 @@ TEST(MemoryTable, HostMemoryHasItsOwnLine) {
 TEST(MemoryTable, CountsFullTuningAndLowPrecision) {
   Recipe recipe = small_recipe();
   recipe.finetuning_type = "full";
-  const MemoryTable full = table_of(job_for(recipe), {.peak = 10'000'000}, {}, "");
+  const MemoryTable full = table_of(cpu_job(recipe), {.peak = 10'000'000}, {}, "");
   EXPECT_EQ(full.frozen, 0);
   EXPECT_EQ(full.trained, 4 * kBase);
   EXPECT_EQ(full.optimizer, 8 * kBase);
   EXPECT_FALSE(full.adapters);
   recipe.finetuning_type = "lora";
   recipe.bf16 = true;
-  const MemoryTable low = table_of(job_for(recipe), {.peak = 10'000'000}, {}, "");
+  const MemoryTable low = table_of(cpu_job(recipe), {.peak = 10'000'000}, {}, "");
   EXPECT_EQ(low.frozen, 2 * kBase);
   EXPECT_EQ(low.trained, 4 * kPairs) << "adapters stay f32";
 }
@@ -96,8 +88,8 @@ TEST(MemoryTable, CountsFullTuningAndLowPrecision) {
 TEST(MemoryTable, CountsOneDevicesShare) {
   Recipe recipe = small_recipe();
   recipe.finetuning_type = "full";
-  const MemoryTable one = table_of(job_for(recipe), {.peak = 10'000'000}, {}, "");
-  const MemoryTable four = table_of(job_for(recipe, 4), {.peak = 10'000'000}, {}, "");
+  const MemoryTable one = table_of(cpu_job(recipe), {.peak = 10'000'000}, {}, "");
+  const MemoryTable four = table_of(cpu_job(recipe, 4), {.peak = 10'000'000}, {}, "");
   EXPECT_LT(four.trained, one.trained / 3);
   EXPECT_GE(four.trained, one.trained / 4);
   EXPECT_EQ(four.optimizer, 2 * four.trained);
@@ -110,7 +102,7 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
     Recipe recipe = small_recipe();
     recipe.finetuning_type = type;
     Devices devices(device_request(recipe));
-    const auto run = job_for(recipe);
+    const auto run = cpu_job(recipe);
     const MemoryStats stats = devices.compile(build_train_step(run, 40)).memory_stats();
     const MemoryTable table = table_of(run, stats, devices.memory(), devices.title());
     const int64_t held = table.frozen + table.trained + table.optimizer + table.batch;
@@ -123,7 +115,7 @@ TEST(MemoryTable, AgreesWithTheCompiler) {
 }
 
 TEST(MemoryTable, Printed) {
-  const auto run = job_for(small_recipe());
+  const auto run = cpu_job(small_recipe());
   const std::string text =
       format_memory_table(table_of(run, {.peak = 10'000'000}, {.limit = 4 * kGB}, "cpu (1 device)"));
   EXPECT_THAT(text, AllOf(HasSubstr("on each device of cpu (1 device)"), HasSubstr("frozen weights"),
@@ -134,14 +126,14 @@ TEST(MemoryTable, Printed) {
 }
 
 TEST(MemoryTable, Json) {
-  const nlohmann::json known = to_json(table_of(job_for(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "x"));
+  const nlohmann::json known = to_json(table_of(cpu_job(small_recipe()), {.peak = 10'000'000}, {.limit = kGB}, "x"));
   EXPECT_EQ(known["peak_bytes"], 10'000'000);
   EXPECT_EQ(known["limit_bytes"], kGB);
   EXPECT_EQ(known["frozen_bytes"], 4 * kBase);
   EXPECT_EQ(known["adapter_bytes"], 4 * kPairs);
   EXPECT_EQ(known["optimizer_bytes"], 8 * kPairs);
   EXPECT_EQ(known["head_room_bytes"], 990'000'000);
-  const nlohmann::json unknown = to_json(table_of(job_for(small_recipe()), {.peak = 10'000'000}, {}, "x"));
+  const nlohmann::json unknown = to_json(table_of(cpu_job(small_recipe()), {.peak = 10'000'000}, {}, "x"));
   EXPECT_TRUE(unknown["limit_bytes"].is_null());
   EXPECT_TRUE(unknown["head_room_bytes"].is_null());
 }
@@ -155,7 +147,7 @@ MemoryShare share(double utilization, int64_t devices, int64_t used = 0) {
 }
 
 TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
-  const auto run = job_for(small_recipe());
+  const auto run = cpu_job(small_recipe());
   const MemoryTable fits = table_of(run, {.peak = 22'800'000'000}, share(0.95, 1), "x");
   EXPECT_TRUE(fits.fits());
   EXPECT_EQ(fits.head_room(), 0);
@@ -170,7 +162,7 @@ TEST(MemoryTable, TheLimitIsTheShareOfTheDevice) {
 }
 
 TEST(MemoryTable, LibrariesAndOtherProgramsReduceTheLimit) {
-  const auto run = job_for(small_recipe());
+  const auto run = cpu_job(small_recipe());
   EXPECT_THAT(format_memory_table(table_of(run, {.peak = kGB}, share(0.95, 2), "x")),
               HasSubstr("22.00 GB  (of 24.00 GB, minus an estimated 2.00 GB for driver and libraries)"));
   EXPECT_THAT(

@@ -12,10 +12,6 @@ namespace {
 
 using Setting = AttentionSetting;
 
-ChooseKernel chooser(int64_t devices) {
-  return choose_among(kernels_anywhere(cpu_devices(devices).client().plugin()));
-}
-
 class CpuAttention : public testing::TestWithParam<Setting> {};
 
 TEST_P(CpuAttention, EqualsTheBody) {

@@ -2,31 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
-#include "paths.h"
-#include "resolve_run.h"
+#include "memory_tables.h"
 #include "step/memory/require_fit.h"
 #include "temp_folder.h"
 
 namespace fettle {
 namespace {
 
-// Returns the memory table of a step whose rows have 40 positions each.
-MemoryTable table_of(const Run& run, const MemoryStats& stats, const MemoryShare& share, const std::string& device) {
-  return memory_table(run, padded_shape(run.batch, 40), stats, share, device);
-}
-
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-const std::string kLlama = (source_folder() / "tests/reference/models/llama/config.json").string();
-
-Run job_for(const Recipe& recipe, const RunTarget& target = {.platform = "cuda"}) {
-  return make_run(recipe, nlohmann::json::parse(std::ifstream(kLlama)), kLlama, target);
-}
 
 std::string does_not_fit(const Recipe& recipe, int64_t peak, int64_t limit,
                          const RunTarget& target = {.platform = "cuda"}) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -102,6 +103,23 @@ int64_t shared_size_of(const ModelConfig& config) {
   return config.shared_expert ? config.shared_expert->size : 0;
 }
 
+std::vector<int64_t> expert_layers_of(const ModelConfig& config) {
+  return config.expert_layers ? config.expert_layers->numbers : std::vector<int64_t>{};
+}
+
+std::vector<int64_t> plain_mlp_layers_of(const ModelConfig& config) {
+  return config.nemotron_h ? config.nemotron_h->mlp.numbers : std::vector<int64_t>{};
+}
+
+ClampedSwiglu swiglu_of(const ModelConfig& config) {
+  return config.clamped_swiglu.value_or(ClampedSwiglu{});
+}
+
+// Returns the rope of layers with a window.
+const RopeParameters& local_rope_of(const ModelConfig& config) {
+  return config.local_rope ? *config.local_rope : config.rope;
+}
+
 // A setting that differs. `wanted` is what the model has, such as "hidden_act is gelu". `got` is the value that
 // llama.cpp would take.
 struct Difference {
@@ -131,130 +149,162 @@ Difference rope_difference(const char* name, const RopeParameters& a, const Rope
   return {fmt::format("{} has the rope_type {}", name, a.rope_type), "other frequencies"};
 }
 
-// Returns the first setting that differs between the model `a` and the file `b`. Does not compare windows:
-// check_windows does.
-std::optional<Difference> first_difference(const ModelConfig& a, const ModelConfig& b) {
-  std::optional<Difference> found;
-  const auto note = [&](const char* field, bool same, const auto& x, const auto& y) {
-    if (!same && !found) found = Difference{fmt::format("{} is {}", field, x), fmt::format("{}", y)};
-  };
-  const auto layers = [&](const char* field, const std::vector<int64_t>& x, const std::vector<int64_t>& y,
-                          const char* nothing = "none") {
+// Compares two configs, or the same part of two configs, field by field. Notes the first difference. A field is a
+// member, or a function of the config.
+template <typename Config>
+class Comparison {
+ public:
+  // `a` is of the model, `b` of the file. Keeps all three by reference.
+  Comparison(const Config& a, const Config& b, std::optional<Difference>& found) : a_(a), b_(b), found_(found) {}
+
+  void exact(const char* name, const auto& field) { note(name, field, std::equal_to<>()); }
+  void close(const char* name, const auto& field) {
+    note(name, field, [](double x, double y) { return are_close(x, y); });
+  }
+  // The field is a list of layers. `nothing` is what an empty list means.
+  void layers(const char* name, const auto& field, const char* nothing = "none") {
+    const std::vector<int64_t> x = std::invoke(field, a_), y = std::invoke(field, b_);
     const auto list = [&](const std::vector<int64_t>& numbers) {
       return numbers.empty() ? nothing : fmt::format("{}", fmt::join(numbers, ", "));
     };
-    if (x != y && !found) found = Difference{fmt::format("{} are {}", field, list(x)), list(y)};
-  };
-  const auto ropes = [&](const char* field, const RopeParameters& x, const RopeParameters& y, int64_t head_dim) {
-    if (!found && !same_rope(x, y, head_dim)) found = rope_difference(field, x, y);
-  };
-  const auto exact = [&](const char* field, const auto& x, const auto& y) { note(field, x == y, x, y); };
-  const auto close = [&](const char* field, double x, double y) { note(field, are_close(x, y), x, y); };
-  exact("vocab_size", a.vocab_size, b.vocab_size);
-  exact("hidden_size", a.hidden_size, b.hidden_size);
-  exact("intermediate_size", mlp_size_of(a), mlp_size_of(b));
-  exact("num_hidden_layers", a.num_hidden_layers, b.num_hidden_layers);
-  exact("num_attention_heads", a.num_attention_heads, b.num_attention_heads);
-  exact("num_key_value_heads", a.num_key_value_heads, b.num_key_value_heads);
-  exact("head_dim", a.head_dim, b.head_dim);
-  exact("max_position_embeddings", a.max_position_embeddings, b.max_position_embeddings);
-  exact("tie_word_embeddings", a.tie_word_embeddings, b.tie_word_embeddings);
-  exact("hidden_act", activation_of(a), activation_of(b));
-  close("rms_norm_eps or layer_norm_eps", a.norm_eps, b.norm_eps);
-  exact("the kind of norm", name_of_norm(a), name_of_norm(b));
-  exact("the kind of MLP", name_of_mlp(a), name_of_mlp(b));
-  exact("moe_intermediate_size", a.expert_size, b.expert_size);
-  exact("num_experts", a.num_experts, b.num_experts);
-  exact("num_experts_per_tok", a.experts_per_token, b.experts_per_token);
-  exact("norm_topk_prob", a.routing.normalised, b.routing.normalised);
-  exact("the router's score function", name_of_scores(a), name_of_scores(b));
-  layers("layers with experts (mlp_only_layers, decoder_sparse_step)",
-         a.expert_layers ? a.expert_layers->numbers : std::vector<int64_t>{},
-         b.expert_layers ? b.expert_layers->numbers : std::vector<int64_t>{}, "all");
-  exact("the size of the shared expert", shared_size_of(a), shared_size_of(b));
-  close("routed_scaling_factor", a.routing.scale, b.routing.scale);
-  exact("n_group", a.routing.groups, b.routing.groups);
-  exact("topk_group", a.routing.top_groups, b.routing.top_groups);
-  exact("use_expert_bias", !a.routing.correction.empty(), !b.routing.correction.empty());
-  exact("moe_latent_size", a.expert_width, b.expert_width);
-  close("embedding_multiplier", a.embedding_scale, b.embedding_scale);
-  close("residual_multiplier", a.residual_scale, b.residual_scale);
-  close("logits_scaling or logit_scale", a.logit_scale, b.logit_scale);
-  exact("attention_bias", a.attention_bias, b.attention_bias);
-  exact("attention_out_bias", a.output_bias.value_or(a.attention_bias), b.output_bias.value_or(b.attention_bias));
-  exact("norms of q and k", a.qk_norm, b.qk_norm);
-  exact("mlp_bias", a.mlp_bias, b.mlp_bias);
-  exact("use_parallel_residual", a.parallel_mlp, b.parallel_mlp);
-  exact("alibi", a.alibi, b.alibi);
-  const ClampedSwiglu swiglu = a.clamped_swiglu.value_or(ClampedSwiglu{}),
-                      other_swiglu = b.clamped_swiglu.value_or(ClampedSwiglu{});
-  close("swiglu_alpha", swiglu.alpha, other_swiglu.alpha);
-  close("swiglu_limit", swiglu.limit, other_swiglu.limit);
-  close("the scale of queries (query_pre_attn_scalar, attention_multiplier)", attention_scale_of(a),
-        attention_scale_of(b));
-  close("llama_4_scaling_beta", a.query_growth, b.query_growth);
-  close("attn_logit_softcapping", a.attention_softcap, b.attention_softcap);
-  close("final_logit_softcapping", a.logit_softcap, b.logit_softcap);
-  layers("layers without rope (no_rope_layers)", layers_without_rope(a), layers_without_rope(b));
-  if (a.llama4 && b.llama4) {
-    exact("use_qk_norm", a.llama4->qk_norm, b.llama4->qk_norm);
-    close("attn_scale", a.llama4->growth, b.llama4->growth);
-    close("floor_scale", a.llama4->unit, b.llama4->unit);
-    exact("attention_chunk_size", a.attention_chunk, b.attention_chunk);
+    if (x != y && !found_) found_ = Difference{fmt::format("{} are {}", name, list(x)), list(y)};
   }
-  if (a.gemma4 && b.gemma4) {
-    const Gemma4 &gemma = *a.gemma4, &other = *b.gemma4;
-    exact("global_head_dim", gemma.full_head_dim, other.full_head_dim);
-    exact("num_global_key_value_heads", gemma.full_key_heads, other.full_key_heads);
-    exact("attention_k_eq_v", gemma.values_are_keys, other.values_are_keys);
-    exact("num_kv_shared_layers", gemma.shared_layers, other.shared_layers);
-    exact("use_double_wide_mlp", gemma.wide_mlp, other.wide_mlp);
-    exact("hidden_size_per_layer_input", gemma.layer_size, other.layer_size);
-    if (gemma.layer_size > 0) exact("vocab_size_per_layer_input", gemma.layer_vocab, other.layer_vocab);
-    ropes("rope_parameters of full_attention", gemma.full_rope, other.full_rope, gemma.full_head_dim);
+  void rope(const char* name, const auto& field, int64_t head_dim) {
+    const RopeParameters &x = std::invoke(field, a_), &y = std::invoke(field, b_);
+    if (!found_ && !same_rope(x, y, head_dim)) found_ = rope_difference(name, x, y);
   }
-  if (a.latent && b.latent) {
-    exact("q_lora_rank", a.latent->query_rank, b.latent->query_rank);
-    exact("kv_lora_rank", a.latent->key_rank, b.latent->key_rank);
-    exact("qk_nope_head_dim", a.latent->plain_dim, b.latent->plain_dim);
-    exact("v_head_dim", a.latent->value_dim, b.latent->value_dim);
+  // The field is a part that some families have. Compares its fields if both configs have it.
+  void part(const auto& field, const auto& compare) {
+    const auto &x = std::invoke(field, a_), &y = std::invoke(field, b_);
+    if (x && y) compare(Comparison<std::decay_t<decltype(*x)>>(*x, *y, found_));
   }
-  layers("layers with linear attention", numbers_of(a.delta_net), numbers_of(b.delta_net));
-  if (a.delta_net && b.delta_net) {
-    const DeltaNet &net = *a.delta_net, &other = *b.delta_net;
-    exact("linear_num_key_heads", net.key_heads, other.key_heads);
-    exact("linear_num_value_heads", net.value_heads, other.value_heads);
-    exact("linear_key_head_dim", net.key_dim, other.key_dim);
-    exact("linear_value_head_dim", net.value_dim, other.value_dim);
-    exact("linear_conv_kernel_dim", net.width, other.width);
+
+ private:
+  void note(const char* name, const auto& field, const auto& same) {
+    const auto &x = std::invoke(field, a_), &y = std::invoke(field, b_);
+    if (!same(x, y) && !found_) found_ = Difference{fmt::format("{} is {}", name, x), fmt::format("{}", y)};
   }
-  layers("layers with Mamba2", numbers_of(a.mamba2), numbers_of(b.mamba2));
-  if (a.mamba2 && b.mamba2) {
-    const Mamba2 &mamba = *a.mamba2, &other = *b.mamba2;
-    exact("mamba_n_heads or mamba_num_heads", mamba.heads, other.heads);
-    exact("mamba_d_head or mamba_head_dim", mamba.head_dim, other.head_dim);
-    exact("mamba_n_groups or n_groups", mamba.groups, other.groups);
-    exact("mamba_d_state or ssm_state_size", mamba.state, other.state);
-    exact("mamba_d_conv or conv_kernel", mamba.width, other.width);
-    exact("mamba_conv_bias or use_conv_bias", mamba.conv_bias, other.conv_bias);
-    exact("mamba_proj_bias or use_bias (in_proj)", mamba.in_bias, other.in_bias);
-    exact("mamba_proj_bias or use_bias (out_proj)", mamba.out_bias, other.out_bias);
-    exact("mamba_rms_norm", mamba.normed, other.normed);
-    close("the lower bound of time_step_limit", mamba.least_step, other.least_step);
-    close("the upper bound of time_step_limit (0: none)", mamba.largest_step, other.largest_step);
-  }
-  layers("layers with an MLP", a.nemotron_h ? a.nemotron_h->mlp.numbers : std::vector<int64_t>{},
-         b.nemotron_h ? b.nemotron_h->mlp.numbers : std::vector<int64_t>{});
-  layers("layers with a short convolution", numbers_of(a.lfm2), numbers_of(b.lfm2));
-  if (a.lfm2 && b.lfm2) exact("conv_L_cache", a.lfm2->width, b.lfm2->width);
-  if (a.lfm2 && b.lfm2) exact("conv_bias", a.lfm2->bias, b.lfm2->bias);
-  exact("original_max_position_embeddings", turn_of(a.rope), turn_of(b.rope));
-  close("the attention factor of rope_parameters (mscale, mscale_all_dim)", a.rope.attention_factor,
-        b.rope.attention_factor);
-  ropes("rope_parameters", a.rope, b.rope, a.head_dim);
-  const RopeParameters &local = a.local_rope.value_or(a.rope), &other = b.local_rope.value_or(b.rope);
-  if (std::ranges::any_of(a.window, [](int64_t window) { return window > 0; }))
-    ropes("rope_parameters of layers with a window", local, other, a.head_dim);
+
+  const Config &a_, &b_;
+  std::optional<Difference>& found_;
+};
+
+void compare_experts(Comparison<ModelConfig>& both) {
+  both.exact("moe_intermediate_size", &ModelConfig::expert_size);
+  both.exact("num_experts", &ModelConfig::num_experts);
+  both.exact("num_experts_per_tok", &ModelConfig::experts_per_token);
+  both.exact("norm_topk_prob", [](const ModelConfig& config) { return config.routing.normalised; });
+  both.exact("the router's score function", name_of_scores);
+  both.layers("layers with experts (mlp_only_layers, decoder_sparse_step)", expert_layers_of, "all");
+  both.exact("the size of the shared expert", shared_size_of);
+  both.close("routed_scaling_factor", [](const ModelConfig& config) { return config.routing.scale; });
+  both.exact("n_group", [](const ModelConfig& config) { return config.routing.groups; });
+  both.exact("topk_group", [](const ModelConfig& config) { return config.routing.top_groups; });
+  both.exact("use_expert_bias", [](const ModelConfig& config) { return !config.routing.correction.empty(); });
+  both.exact("moe_latent_size", &ModelConfig::expert_width);
+}
+
+// Compares the parts that have layers with a state instead of attention.
+void compare_recurrent_parts(Comparison<ModelConfig>& both) {
+  both.layers("layers with linear attention", [](const ModelConfig& config) { return numbers_of(config.delta_net); });
+  both.part(&ModelConfig::delta_net, [](Comparison<DeltaNet> net) {
+    net.exact("linear_num_key_heads", &DeltaNet::key_heads);
+    net.exact("linear_num_value_heads", &DeltaNet::value_heads);
+    net.exact("linear_key_head_dim", &DeltaNet::key_dim);
+    net.exact("linear_value_head_dim", &DeltaNet::value_dim);
+    net.exact("linear_conv_kernel_dim", &DeltaNet::width);
+  });
+  both.layers("layers with Mamba2", [](const ModelConfig& config) { return numbers_of(config.mamba2); });
+  both.part(&ModelConfig::mamba2, [](Comparison<Mamba2> mamba) {
+    mamba.exact("mamba_n_heads or mamba_num_heads", &Mamba2::heads);
+    mamba.exact("mamba_d_head or mamba_head_dim", &Mamba2::head_dim);
+    mamba.exact("mamba_n_groups or n_groups", &Mamba2::groups);
+    mamba.exact("mamba_d_state or ssm_state_size", &Mamba2::state);
+    mamba.exact("mamba_d_conv or conv_kernel", &Mamba2::width);
+    mamba.exact("mamba_conv_bias or use_conv_bias", &Mamba2::conv_bias);
+    mamba.exact("mamba_proj_bias or use_bias (in_proj)", &Mamba2::in_bias);
+    mamba.exact("mamba_proj_bias or use_bias (out_proj)", &Mamba2::out_bias);
+    mamba.exact("mamba_rms_norm", &Mamba2::normed);
+    mamba.close("the lower bound of time_step_limit", &Mamba2::least_step);
+    mamba.close("the upper bound of time_step_limit (0: none)", &Mamba2::largest_step);
+  });
+  both.layers("layers with an MLP", plain_mlp_layers_of);
+  both.layers("layers with a short convolution", [](const ModelConfig& config) { return numbers_of(config.lfm2); });
+  both.part(&ModelConfig::lfm2, [](Comparison<Lfm2> lfm2) {
+    lfm2.exact("conv_L_cache", &Lfm2::width);
+    lfm2.exact("conv_bias", &Lfm2::bias);
+  });
+}
+
+// Compares what some families' attention has of its own.
+void compare_attention_parts(const ModelConfig& model, Comparison<ModelConfig>& both) {
+  both.part(&ModelConfig::llama4, [](Comparison<Llama4> llama4) {
+    llama4.exact("use_qk_norm", &Llama4::qk_norm);
+    llama4.close("attn_scale", &Llama4::growth);
+    llama4.close("floor_scale", &Llama4::unit);
+  });
+  if (model.llama4) both.exact("attention_chunk_size", &ModelConfig::attention_chunk);
+  both.part(&ModelConfig::gemma4, [&](Comparison<Gemma4> gemma) {
+    gemma.exact("global_head_dim", &Gemma4::full_head_dim);
+    gemma.exact("num_global_key_value_heads", &Gemma4::full_key_heads);
+    gemma.exact("attention_k_eq_v", &Gemma4::values_are_keys);
+    gemma.exact("num_kv_shared_layers", &Gemma4::shared_layers);
+    gemma.exact("use_double_wide_mlp", &Gemma4::wide_mlp);
+    gemma.exact("hidden_size_per_layer_input", &Gemma4::layer_size);
+    if (model.gemma4->layer_size > 0) gemma.exact("vocab_size_per_layer_input", &Gemma4::layer_vocab);
+    gemma.rope("rope_parameters of full_attention", &Gemma4::full_rope, model.gemma4->full_head_dim);
+  });
+  both.part(&ModelConfig::latent, [](Comparison<LatentAttention> latent) {
+    latent.exact("q_lora_rank", &LatentAttention::query_rank);
+    latent.exact("kv_lora_rank", &LatentAttention::key_rank);
+    latent.exact("qk_nope_head_dim", &LatentAttention::plain_dim);
+    latent.exact("v_head_dim", &LatentAttention::value_dim);
+  });
+}
+
+// Returns the first setting that differs between the model and the file. Does not compare windows: check_windows does.
+std::optional<Difference> first_difference(const ModelConfig& model, const ModelConfig& file) {
+  std::optional<Difference> found;
+  Comparison both(model, file, found);
+  both.exact("vocab_size", &ModelConfig::vocab_size);
+  both.exact("hidden_size", &ModelConfig::hidden_size);
+  both.exact("intermediate_size", mlp_size_of);
+  both.exact("num_hidden_layers", &ModelConfig::num_hidden_layers);
+  both.exact("num_attention_heads", &ModelConfig::num_attention_heads);
+  both.exact("num_key_value_heads", &ModelConfig::num_key_value_heads);
+  both.exact("head_dim", &ModelConfig::head_dim);
+  both.exact("max_position_embeddings", &ModelConfig::max_position_embeddings);
+  both.exact("tie_word_embeddings", &ModelConfig::tie_word_embeddings);
+  both.exact("hidden_act", activation_of);
+  both.close("rms_norm_eps or layer_norm_eps", &ModelConfig::norm_eps);
+  both.exact("the kind of norm", name_of_norm);
+  both.exact("the kind of MLP", name_of_mlp);
+  compare_experts(both);
+  both.close("embedding_multiplier", &ModelConfig::embedding_scale);
+  both.close("residual_multiplier", &ModelConfig::residual_scale);
+  both.close("logits_scaling or logit_scale", &ModelConfig::logit_scale);
+  both.exact("attention_bias", &ModelConfig::attention_bias);
+  both.exact("attention_out_bias",
+             [](const ModelConfig& config) { return config.output_bias.value_or(config.attention_bias); });
+  both.exact("norms of q and k", &ModelConfig::qk_norm);
+  both.exact("mlp_bias", &ModelConfig::mlp_bias);
+  both.exact("use_parallel_residual", &ModelConfig::parallel_mlp);
+  both.exact("alibi", &ModelConfig::alibi);
+  both.close("swiglu_alpha", [](const ModelConfig& config) { return swiglu_of(config).alpha; });
+  both.close("swiglu_limit", [](const ModelConfig& config) { return swiglu_of(config).limit; });
+  both.close("the scale of queries (query_pre_attn_scalar, attention_multiplier)", attention_scale_of);
+  both.close("llama_4_scaling_beta", &ModelConfig::query_growth);
+  both.close("attn_logit_softcapping", &ModelConfig::attention_softcap);
+  both.close("final_logit_softcapping", &ModelConfig::logit_softcap);
+  both.layers("layers without rope (no_rope_layers)", layers_without_rope);
+  compare_attention_parts(model, both);
+  compare_recurrent_parts(both);
+  both.exact("original_max_position_embeddings", [](const ModelConfig& config) { return turn_of(config.rope); });
+  both.close("the attention factor of rope_parameters (mscale, mscale_all_dim)",
+             [](const ModelConfig& config) { return config.rope.attention_factor; });
+  both.rope("rope_parameters", &ModelConfig::rope, model.head_dim);
+  if (std::ranges::any_of(model.window, [](int64_t window) { return window > 0; }))
+    both.rope("rope_parameters of layers with a window", local_rope_of, model.head_dim);
   return found;
 }
 
