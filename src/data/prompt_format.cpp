@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "data/chat/system_texts.h"
 
 namespace fettle {
 namespace {
@@ -88,8 +89,7 @@ const PromptFormat& alpaca_format() {
       .system_prompt =
           "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
           "response that appropriately completes the request.",
-      .no_input_system_prompt =
-          "Below is an instruction that describes a task. Write a response that appropriately completes the request."};
+      .no_input_system_prompt = kAlpacaSystem};
   return format;
 }
 

@@ -7,17 +7,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "tokenizer/models/kimi_pattern.h"
+#include "tokenizer/models/word_patterns.h"
 
 namespace fettle {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kQwen35 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kDeepseekV3 =
@@ -25,8 +21,6 @@ constexpr const char* kDeepseekV3 =
     "?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+";
 constexpr const char* kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kGpt4oWords =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
 // DeepSeek V2 and its predecessors divide a text by these patterns in turn. A letter is one of the scripts with
@@ -56,10 +50,10 @@ const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kComposedGpt2{.pattern = nullptr, .composes = true};
   static const NamedPreTokenizer kDigits{.pattern = nullptr, .digits_alone = true};
   static const NamedPreTokenizer kComposedDigits{.pattern = nullptr, .digits_alone = true, .composes = true};
-  static const NamedPreTokenizer kLlamaBpe{.pattern = kLlama3, .ignore_merges = true, .adds_bos = true};
-  static const NamedPreTokenizer kLlamaWords{.pattern = kLlama3};
-  static const NamedPreTokenizer kLlamaWordsWhole{.pattern = kLlama3, .ignore_merges = true};
-  static const NamedPreTokenizer kQwen{.pattern = kQwen2, .composes = true};
+  static const NamedPreTokenizer kLlamaBpe{.pattern = kLlama3Words, .ignore_merges = true, .adds_bos = true};
+  static const NamedPreTokenizer kLlamaWords{.pattern = kLlama3Words};
+  static const NamedPreTokenizer kLlamaWordsWhole{.pattern = kLlama3Words, .ignore_merges = true};
+  static const NamedPreTokenizer kQwen{.pattern = kQwen2Words, .composes = true};
   static const NamedPreTokenizer kQwenMarks{.pattern = kQwen35, .composes = true};
   static const NamedPreTokenizer kDeepseek{.pattern = kDeepseekV3,
                                            .before = {"\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"}};
@@ -73,7 +67,7 @@ const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kTekkenBpe{.pattern = kTekken, .ignore_merges = true, .adds_bos = true};
   static const NamedPreTokenizer kGpt4o{.pattern = kGpt4oWords};
   static const NamedPreTokenizer kSeed{.pattern = kSeedCoder};
-  static const NamedPreTokenizer kKimi{.pattern = kKimiPattern};
+  static const NamedPreTokenizer kKimi{.pattern = kKimiWords};
   static const std::vector<Named> kNamed = {
       {"gpt-2", &kGpt2},
       {"default", &kGpt2},

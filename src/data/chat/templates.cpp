@@ -1,5 +1,6 @@
 #include "data/chat/templates.h"
 
+#include "data/chat/system_texts.h"
 #include "data/chat/templates/turn_form.h"
 
 namespace fettle {
@@ -161,15 +162,8 @@ const std::vector<BuiltInTemplate>& written_out() {
       {"gemma3", {"<end_of_turn>"}, "", kGemma},
       {"phi", {"<|end|>"}, "", kPhi3},
       {"phi3", {"<|end|>"}, "", kPhi3},
-      {"alpaca",
-       {"eos"},
-       "Below is an instruction that describes a task. Write a response that appropriately completes the request.",
-       kAlpaca},
-      {"vicuna",
-       {"eos"},
-       "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
-       "and polite answers to the user's questions.",
-       kVicuna},
+      {"alpaca", {"eos"}, kAlpacaSystem, kAlpaca},
+      {"vicuna", {"eos"}, kVicunaSystem, kVicuna},
       {"oasst", {"<|endoftext|>"}, "", kOasst},
       {"default", {"eos"}, "", kDefault},
       {"none", {"eos"}, "", kNone},

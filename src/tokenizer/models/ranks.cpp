@@ -4,22 +4,12 @@
 #include "base/base64.h"
 #include "base/files/mapped_file.h"
 #include "tokenizer/models/bpe.h"
-#include "tokenizer/models/kimi_pattern.h"
+#include "tokenizer/models/word_patterns.h"
 #include "tokenizer/pipeline.h"
 #include "tokenizer/text/unicode.h"
 
 namespace fettle {
 namespace {
-
-constexpr std::string_view kLlama3Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwenPattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr std::string_view kLlama4Pattern =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct RankFile {
   Vocabulary vocabulary;       // tokens are written in the byte alphabet
@@ -172,10 +162,10 @@ struct KnownFile {
   bool adds_bos;
   std::vector<std::string> (*special_tokens)();
 };
-constexpr KnownFile kKnownFiles[] = {{"Llama 3", 128000, kLlama3Pattern, false, true, llama3_tokens},
-                                     {"Qwen", 151643, kQwenPattern, true, true, qwen_tokens},
-                                     {"Llama 4", 200000, kLlama4Pattern, false, true, llama4_tokens},
-                                     {"Kimi", kKimiRanks, kKimiPattern, false, false, kimi_tokens}};
+constexpr KnownFile kKnownFiles[] = {{"Llama 3", 128000, kLlama3Words, false, true, llama3_tokens},
+                                     {"Qwen", 151643, kQwen2Words, true, true, qwen_tokens},
+                                     {"Llama 4", 200000, kGpt4oWords, false, true, llama4_tokens},
+                                     {"Kimi", kKimiRanks, kKimiWords, false, false, kimi_tokens}};
 
 void add_known(RankFile& file, const TokenizerConfig& config, const std::string& origin) {
   file.first_special = file.vocabulary.size();

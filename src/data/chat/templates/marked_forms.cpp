@@ -1,3 +1,4 @@
+#include "data/chat/system_texts.h"
 #include "data/chat/templates/turn_form.h"
 
 namespace fettle {
@@ -183,8 +184,7 @@ const std::vector<TurnForm>& marked_forms() {
        .system = {"<|system|>\n", "\n"},
        .user = {"<|user|>\n", "\n<|assistant|>\n"},
        .reply = {"", "{eos}"},
-       .default_system = "A chat between a curious user and an artificial intelligence assistant. The assistant "
-                         "gives helpful, detailed, and polite answers to the user's questions.",
+       .default_system = kVicunaSystem,
        .stops = {"eos"}},
       {.names = {"granite4"},
        .system = {"<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"},
@@ -255,8 +255,7 @@ const std::vector<TurnForm>& marked_forms() {
        .system = {"", ""},
        .user = {"USER: ", " ASSISTANT:"},
        .reply = {"", "{eos}"},
-       .default_system = "A chat between a curious user and an artificial intelligence assistant. The assistant "
-                         "gives helpful, detailed, and polite answers to the user's questions.",
+       .default_system = kVicunaSystem,
        .stops = {"eos"}},
       {.names = {"llava_next_mistral", "llava_next_video_mistral"},
        .prefix = "{bos}",
