@@ -475,6 +475,19 @@ std::vector<Key> generation_keys() {
        .min = 0,
        .max = 1,
        .above_min = true},
+      {.name = "min_p",
+       .group = Group::kGeneration,
+       .member = &Recipe::min_p,
+       .help = "Sample only tokens that are at least this many times as likely as the most likely one; 0 means all.",
+       .min = 0,
+       .max = 1},
+      {.name = "repetition_penalty",
+       .group = Group::kGeneration,
+       .member = &Recipe::repetition_penalty,
+       .help = "Divides the logits of tokens that the prompt or the reply already has, if they are positive, and "
+               "multiplies the others; 1 has no effect.",
+       .min = 0,
+       .above_min = true},
   };
 }
 

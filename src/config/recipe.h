@@ -195,6 +195,8 @@ struct Recipe {
   double temperature = 0.95;
   int64_t top_k = 50;
   double top_p = 0.7;
+  double min_p = 0;
+  double repetition_penalty = 1;
   std::string prompt;  // generate: one prompt; empty: the lines of stdin, or the rows of `dataset`
   std::string default_system;
 

@@ -175,6 +175,8 @@ ReplyOptions Session::options(uint64_t number) const {
                        .temperature = spec_.temperature,
                        .top_k = spec_.top_k,
                        .top_p = spec_.top_p,
+                       .min_p = spec_.min_p,
+                       .repetition_penalty = spec_.repetition_penalty,
                        .seed = mix_bits(spec_.seed, number)},
           .stop_ids = stop_ids_};
 }

@@ -174,6 +174,8 @@ GenerationSpec Request::generation() const {
           .temperature = r.temperature,
           .top_k = r.top_k,
           .top_p = r.top_p,
+          .min_p = r.min_p,
+          .repetition_penalty = r.repetition_penalty,
           .seed = static_cast<uint64_t>(r.seed)};
 }
 

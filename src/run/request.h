@@ -27,7 +27,7 @@ struct GenerationSpec {
   bool do_sample = true;
   double temperature = 0.95;
   int64_t top_k = 50;
-  double top_p = 0.7;
+  double top_p = 0.7, min_p = 0, repetition_penalty = 1;
   uint64_t seed = 42;
 };
 

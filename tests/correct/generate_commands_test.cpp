@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <set>
 #include <sstream>
 
 #include "base/text.h"
@@ -180,6 +181,36 @@ TEST_F(Commands, SamplingIsAFunctionOfTheSeed) {
   const std::string twice = generate(line + line);
   EXPECT_TRUE(twice.starts_with(first)) << twice;
   EXPECT_NE(twice, first + first);
+}
+
+// A penalty this large forbids each token that the prompt or the reply already has, so no token comes twice.
+TEST_F(Commands, PenalisesTokensThatTheTextAlreadyHas) {
+  recipe.do_sample = false;
+  recipe.max_new_tokens = 20;
+  const std::vector<int32_t> prompt = reference["greedy"][0]["prompt"];
+  const auto repeats = [&] {
+    Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
+    std::vector<int32_t> ids = session.reply(prompt, 0, [](const std::string&) { return true; }).ids;
+    ids.insert(ids.end(), prompt.begin(), prompt.end());
+    return std::ssize(ids) - std::ssize(std::set<int32_t>(ids.begin(), ids.end()));
+  };
+  const int64_t without = repeats();
+  recipe.repetition_penalty = 1e6;
+  EXPECT_LT(repeats(), without);
+  EXPECT_EQ(repeats(), std::ssize(prompt) - std::ssize(std::set<int32_t>(prompt.begin(), prompt.end())));
+}
+
+// With min_p: 1, only the most likely token remains, whatever the seed.
+TEST_F(Commands, MinPKeepsOnlyLikelyTokens) {
+  recipe.do_sample = true;
+  recipe.temperature = 3;
+  recipe.top_k = 0;
+  recipe.top_p = 1;
+  recipe.min_p = 1;
+  recipe.prompt = greedy_prompt(0);
+  const std::string drawn = generate();
+  recipe.do_sample = false;
+  EXPECT_EQ(drawn, generate());
 }
 
 TEST_F(Commands, PromptsGoThroughTheTemplateUnlessTheStageIsPt) {

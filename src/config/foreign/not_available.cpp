@@ -174,10 +174,8 @@ const std::vector<NotAvailable>& not_available() {
        "`export` writes no GPTQ; set export_quantization: w4a16 or export_gguf: q4_k_m to write 4 bits, or "
        "export_quantization: fp8_dynamic to write 8-bit floats"},
       {"num_beams", {"1"}},
-      {"repetition_penalty", {"1"}},
       {"length_penalty", {"1"}},
       {"skip_special_tokens", {"true"}},
-      {"min_p", {"0"}},
   };
   return rows;
 }
