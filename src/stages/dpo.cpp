@@ -1,10 +1,8 @@
-// Stage dpo: direct preference optimization on pairs of replies, and similar losses.
-//
-// Sources: DPO Rafailov 2023, hinge Zhao 2023 (SLiC-HF), IPO Azar 2023 (with means over tokens, like TRL), ORPO Hong
-// 2024, SimPO Meng 2024.
+// Stage dpo: direct preference optimization on pairs of replies, the losses of pair_losses.h, and ORPO (Hong 2024).
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
+#include "stages/pair_losses.h"
 #include "stages/preferences.h"
 #include "stages/stages.h"
 
@@ -12,36 +10,31 @@ namespace fettle {
 namespace {
 
 bool dpo_compares(const KeyValues& keys) {
-  const std::string& kind = keys.text("pref_loss");
-  return kind != "orpo" && kind != "simpo";
+  const PairLoss* loss = find_pair_loss(keys.text("pref_loss"));
+  return loss != nullptr && loss->compares;
 }
 
 void dpo_check(const KeyValues& keys) {
   const std::string& kind = keys.text("pref_loss");
-  auto refuse = [&](const char* key, const char* readers) {
+  const PairLoss* loss = find_pair_loss(kind);
+  auto refuse = [&](const char* key, const std::string& readers) {
     if (keys.changed(key))
-      throw UserError("{}: {} belongs to stage: dpo with {}, found pref_loss: {}; remove the key, or change pref_loss",
-                      keys.where(key), key, readers, kind);
+      throw UserError(
+          "{}: {} belongs to stage: dpo with pref_loss: {}, found pref_loss: {}; remove the key, or change "
+          "pref_loss",
+          keys.where(key), key, readers, kind);
   };
-  if (kind != "sigmoid" && kind != "simpo") refuse("dpo_label_smoothing", "pref_loss: sigmoid or simpo");
-  if (kind != "simpo") refuse("simpo_gamma", "pref_loss: simpo");
-  if (!dpo_compares(keys)) return refuse("ref_model", "pref_loss: sigmoid, hinge or ipo");
+  const Smoothing smoothing = loss != nullptr ? loss->smoothing : Smoothing::kNone;
+  if (smoothing == Smoothing::kNone)
+    refuse("dpo_label_smoothing",
+           names_of_pair_losses([](const PairLoss& row) { return row.smoothing != Smoothing::kNone; }));
+  if (smoothing == Smoothing::kNeeded && keys.number("dpo_label_smoothing") == 0)
+    throw UserError("{}: pref_loss: {} needs dpo_label_smoothing above 0; the paper has 0.001", keys.where("pref_loss"),
+                    kind);
+  if (kind != "simpo") refuse("simpo_gamma", "simpo");
+  if (!dpo_compares(keys))
+    return refuse("ref_model", names_of_pair_losses([](const PairLoss& row) { return row.compares; }));
   check_reference_start(keys);
-}
-
-// Returns the loss of each row, [R]. `margin` is the score of the chosen reply minus the score of the rejected reply.
-Tensor margin_loss(const KeyValues& keys, const Tensor& margin) {
-  const std::string& kind = keys.text("pref_loss");
-  const double beta = keys.number("pref_beta");
-  if (kind == "hinge") return maximum(1.0 - margin * beta, constant(0, DType::kF32));
-  if (kind == "ipo") {
-    const Tensor off = margin - 1 / (2 * beta);
-    return off * off;
-  }
-  const Tensor x = kind == "simpo" ? margin * beta - keys.number("simpo_gamma") : margin * beta;
-  const double wrong = keys.number("dpo_label_smoothing");
-  const Tensor loss = -log_sigmoid(x);
-  return wrong > 0 ? loss * (1 - wrong) - log_sigmoid(-x) * wrong : loss;
 }
 
 // Returns log(1 - exp(x)) for x < 0.
@@ -56,7 +49,7 @@ struct Reply {
 };
 
 PreferenceLoss dpo_losses(const KeyValues& keys, const ReplyLogps& in) {
-  const std::string& kind = keys.text("pref_loss");
+  const PairLoss* pair_loss = find_pair_loss(keys.text("pref_loss"));
   const double beta = keys.number("pref_beta"), ftx = keys.number("pref_ftx");
   const Tensor real = real_sequences(in.tokens_S);
   auto reply = [&](int64_t which) {
@@ -64,18 +57,21 @@ PreferenceLoss dpo_losses(const KeyValues& keys, const ReplyLogps& in) {
                  maximum(side(in.tokens_S, which), constant(1, DType::kF32))};
   };
   const Reply chosen = reply(0), rejected = reply(1);
-  const bool means = !dpo_compares(keys);
-  auto logp = [&](const Reply& x) { return means ? x.logp / x.tokens : x.logp; };
+  const bool without_reference = !dpo_compares(keys);
+  auto logp = [&](const Reply& x) { return without_reference ? x.logp / x.tokens : x.logp; };
   auto score = [&](const Reply& x) { return x.reference ? logp(x) - x.reference : logp(x); };
-  auto compared = [&](const Reply& x) { return kind == "ipo" ? score(x) / x.tokens : score(x); };
 
   const Tensor nll = -(chosen.logp / chosen.tokens);
   Tensor loss, odds = zeros_like(nll);
-  if (kind == "orpo") {
+  if (pair_loss == nullptr) {
     odds = log_sigmoid((logp(chosen) - logp(rejected)) - (log_1m_exp(logp(chosen)) - log_1m_exp(logp(rejected))));
     loss = nll - odds * beta;
   } else {
-    loss = margin_loss(keys, compared(chosen) - compared(rejected));
+    auto compared = [&](const Reply& x) {
+      return pair_loss->means && pair_loss->compares ? score(x) / x.tokens : score(x);
+    };
+    loss = pair_loss->loss({compared(chosen), compared(rejected)},
+                           {beta, keys.number("dpo_label_smoothing"), keys.number("simpo_gamma")});
   }
   if (ftx > 0) loss = loss + nll * ftx;
 

@@ -61,7 +61,8 @@ TEST_P(PreferenceParity, TwentySteps) {
 
 INSTANTIATE_TEST_SUITE_P(Trl, PreferenceParity,
                          testing::Values("sigmoid", "sigmoid_again", "sigmoid_full", "hinge", "ipo", "smoothed", "own",
-                                         "orpo", "simpo", "kto"),
+                                         "orpo", "simpo", "robust", "exo_pair", "nca_pair", "bco_pair", "sppo_hard",
+                                         "apo_zero", "apo_down", "discopop", "sigmoid_norm", "kto"),
                          [](const auto& test) { return std::string(test.param); });
 
 class PreferencePrecision : public testing::TestWithParam<const char*> {};

@@ -111,7 +111,7 @@ TEST_F(BadRecipe, ValuesOutsideOfTheChoices) {
 }
 
 TEST_F(BadRecipe, FeaturesThatDoNotExistAreNamed) {
-  EXPECT_EQ(message("stage: dpo\npref_loss: nca_pair\n").find("FILE:2: pref_loss: nca_pair is not available"), 0u);
+  EXPECT_EQ(message("stage: dpo\npref_loss: aot\n").find("FILE:2: pref_loss: aot is not available"), 0u);
   EXPECT_EQ(message("use_galore: true\n"),
             "FILE:1: use_galore is not available in this version; to train in less memory, set optim: "
             "paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora");

@@ -57,8 +57,10 @@ TEST(StageKeys, SomeAreRefused) {
 
 TEST(StageKeys, ContradictEachOther) {
   EXPECT_THAT(message({"stage=dpo", "pref_loss=hinge", "dpo_label_smoothing=0.1"}),
-              HasSubstr("dpo_label_smoothing belongs to stage: dpo with pref_loss: sigmoid or simpo, found pref_loss: "
-                        "hinge"));
+              HasSubstr("dpo_label_smoothing belongs to stage: dpo with pref_loss: sigmoid, simpo, robust or exo_pair, "
+                        "found pref_loss: hinge"));
+  EXPECT_THAT(message({"stage=dpo", "pref_loss=exo_pair"}), HasSubstr("needs dpo_label_smoothing above 0"));
+  EXPECT_EQ(message({"stage=dpo", "pref_loss=exo_pair", "dpo_label_smoothing=0.01"}), "");
   EXPECT_THAT(message({"stage=dpo", "simpo_gamma=1"}),
               HasSubstr("simpo_gamma belongs to stage: dpo with pref_loss: simpo"));
   EXPECT_THAT(message({"stage=dpo", "pref_loss=orpo", "ref_model=m"}), HasSubstr("ref_model belongs to"));

@@ -1,6 +1,6 @@
 """Records 20 steps of the llama model with each preference loss, by TRL.
 
-The sigmoid, hinge and IPO losses and KTO run in TRL's own trainers, which get the pairs as tokens. ORPO, SimPO, label
+The losses of pairs with a reference model and KTO run in TRL's own trainers, which get the pairs as tokens. ORPO, SimPO, label
 smoothing and the loss of the chosen reply run in a loop like loop.py, with the losses of TRL's ORPOTrainer and
 CPOTrainer. In ORPO and SimPO, the log-probability of a reply is the mean over its tokens. Label smoothing and the loss
 of the chosen reply belong to the sigmoid loss, in which it is the sum, and the initial model is the reference.
@@ -27,6 +27,8 @@ LONGEST = 40
 SETTINGS = loop.LORA
 FULL = loop.FULL
 KTO_MICRO = 4
+PAIR_LOSSES = ["nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "discopop", "sigmoid_norm"]
+SMOOTHED_LOSSES = ["robust", "exo_pair"]
 
 
 def pairs():
@@ -170,6 +172,10 @@ def main():
         | dpo("adapter_init", beta=0.2, loss_type=["hinge"]),
         ipo=dict(start="adapter_init", recipe=dict(pref_loss="ipo", pref_beta=0.5))
         | dpo("adapter_init", beta=0.5, loss_type=["ipo"]),
+        **{name: dict(start="adapter_init", recipe=dict(pref_loss=name, pref_beta=0.5))
+           | dpo("adapter_init", beta=0.5, loss_type=[name]) for name in PAIR_LOSSES},
+        **{name: dict(start="adapter_init", recipe=dict(pref_loss=name, pref_beta=0.5, dpo_label_smoothing=0.1))
+           | dpo("adapter_init", beta=0.5, loss_type=[name], label_smoothing=0.1) for name in SMOOTHED_LOSSES},
         smoothed=dict(start="adapter_init", recipe=dict(pref_beta=0.5, dpo_label_smoothing=0.2))
         | trained_by_loss(contrastive(0.5, "sigmoid", smoothing=0.2)),
         own=dict(start="adapter_init", recipe=dict(pref_beta=0.5, pref_ftx=0.3))

@@ -165,7 +165,7 @@ class TrlReader {
          YAML::Node(fmt::format("{:.9g}", beta * all_["gamma_beta_ratio"].as<double>(-1))));
   }
 
-  // TRL 1 uses label_smoothing only with losses that Fettle lacks.
+  // TRL 1 uses label_smoothing only with other losses.
   void read_smoothing() const {
     const YAML::Node list = all_["loss_type"];
     const bool listed = has("loss_type") && list.IsSequence() && list.size() == 1;
