@@ -91,6 +91,9 @@ TEST(ResolveError, StateOnADiskNeedsWholeWeightsAndState) {
       R"(deepspeed={"zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"}}})";
   EXPECT_EQ(message("llama", {deepspeed}), "no error");
   EXPECT_EQ(message("llama", {deepspeed, "finetuning_type=full", "optim=sgd"}), "no error");
+  const Recipe pipelined = read_recipe("", {deepspeed, "finetuning_type=full", "mesh=pp=2"});
+  EXPECT_EQ(pipelined.offload_dir, "");
+  EXPECT_FALSE(pipelined.offload_optimizer);
   EXPECT_THAT(user_error([] {
                 make_run(
                     read_recipe("", {"offload_dir=/nvme", "finetuning_type=full", "mesh=pp=2"}),

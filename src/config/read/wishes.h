@@ -20,13 +20,13 @@ struct Wish {
 using Wishes = std::map<std::string, Wish>;  // keyed by the recipe's key
 
 // Sets the keys that the wishes ask for. Keys that the recipe sets keep their values. `of_offload` chooses between the
-// keys offload_* and all others.
+// keys offload_* and all others. If something in the recipe excludes offload, such as a pipeline, a note says so.
 void grant(Wishes wishes, bool of_offload, Recipe& recipe, KeyReader& reader);
 
 // Returns whether the recipe can take this key from another tool's settings. bf16 and fp16 exclude each other.
 // warmup_steps would overrule warmup_ratio. min_lr_rate belongs to one schedule, and min_lr excludes it. eval_strategy
-// needs rows to evaluate on. offload_dir is for trained weights and rules with state; if it is not taken,
-// offload_optimizer is. offload_dir_weights needs offload_dir, and a run with both float32 and 16-bit weights.
+// needs rows to evaluate on. offload_optimizer is only taken if offload_dir is not. offload_dir_weights needs
+// offload_dir, and a run with both float32 and 16-bit weights.
 bool suits(const std::string& key, const Recipe& recipe);
 
 }  // namespace fettle
