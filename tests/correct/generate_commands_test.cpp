@@ -362,6 +362,18 @@ TEST_F(Commands, ChatReportsUnknownCommandsAndLongInput) {
                              HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
 }
 
+// Gemma 2's template refuses a system message.
+TEST_F(Commands, AMessageThatTheTemplateRefusesDoesNotEndTheChat) {
+  write_text(folder() / "chat_template.jinja",
+             "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" +
+                 std::string(kTemplate));
+  recipe.max_new_tokens = 8;
+  const Chat talk = chat("/system x\nhello\n/system\nhi\n");
+  EXPECT_EQ(talk.out, continued("u|hi|a|") + "\n");
+  EXPECT_THAT(talk.remarks, testing::AllOf(HasSubstr("no system role"), HasSubstr("/system to remove")));
+  EXPECT_EQ(talk.code, 0);
+}
+
 // Raises a signal when the first text of line number `nth` is written.
 class RaisingBuffer : public std::stringbuf {
  public:
