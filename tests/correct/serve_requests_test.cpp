@@ -259,5 +259,13 @@ TEST(Answers, PlainCompletionsCountTheOffsetsOfTokens) {
   EXPECT_EQ(event["choices"][0]["logprobs"]["top_logprobs"][0], json({{"c", -1.0}}));
 }
 
+TEST(Answers, PlainCompletionsListTheDrawnTokenAmongTheLikelyOnes) {
+  AnswerWriter writer(false, "m", true, false);
+  const std::vector<TokenChance> chances{{"d", -4, {{"c", -1}}}, {"e", -5, {}}};
+  const json top =
+      json::parse(writer.whole({{text_part("de"), chances, "stop"}}, {3, 2}))["choices"][0]["logprobs"]["top_logprobs"];
+  EXPECT_EQ(top, json::parse(R"([{"c": -1.0, "d": -4.0}, {"e": -5.0}])"));
+}
+
 }  // namespace
 }  // namespace fettle
