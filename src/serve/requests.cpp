@@ -189,7 +189,8 @@ void join_texts(ordered_json& messages) {
     std::string text;
     bool texts = true, first = true;
     for (const ordered_json& part : message["content"]) {
-      const auto found = part.is_object() ? part.find("text") : part.end();
+      const bool refusal = part.is_object() && part.value("type", ordered_json()) == "refusal";
+      const auto found = part.is_object() ? part.find(refusal ? "refusal" : "text") : part.end();
       if (texts = part.is_object() && found != part.end() && found->is_string(); !texts) break;
       text += (first ? "" : "\n") + found->get<std::string>();
       first = false;

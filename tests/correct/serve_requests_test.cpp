@@ -47,6 +47,14 @@ TEST(ServeRequests, AChatRequestIsRead) {
   EXPECT_THAT(options.stop_ids, ElementsAre(5));
 }
 
+// Clients send back the parts of earlier replies.
+TEST(ServeRequests, ARefusalIsTheTextOfItsMessage) {
+  const CompletionRequest request = read_chat_request(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": [{"type": "text", "text": "b"}, {"type": "refusal", "refusal": "no"}]},
+      {"role": "user", "content": "c"}]})");
+  EXPECT_EQ(request.conversation.messages.at(1).content, "b\nno");
+}
+
 TEST(ServeRequests, FieldsThatAreLeftOutOrNullKeepTheDefaults) {
   const CompletionRequest request =
       read_chat_request(R"({"messages": [{"role": "user", "content": "a"}], "temperature": null, "stop": null})");
