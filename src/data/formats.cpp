@@ -17,6 +17,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* kPairRow =
+    "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo, rm or kto to train on it";
+
 [[noreturn]] void bad_column(const ordered_json& row, const std::string& column) {
   throw BadRow(missing_column(row, column));
 }
@@ -75,6 +78,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
   const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
   if (!prompt.empty() && !row.contains(prompt)) bad_column(row, prompt);
+  if (response.empty() && source.columns.contains("chosen")) bad_row("{}", kPairRow);
   if (response.empty() && !prompt.empty())  // the entry names only the column `prompt`, so the rows are texts
     return {.kind = Sample::Kind::kText, .text = text_column(row, prompt), .format = "text"};
   if (response.empty())
@@ -269,8 +273,7 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
   if (is_answered_question(value)) return prompt_and_reply(value, source, "question", "answer");
-  if (has("chosen") && has("rejected"))
-    bad_row("the row is a preference pair ('chosen' and 'rejected'); set stage: dpo, rm or kto to train on it");
+  if (has("chosen") && has("rejected")) bad_row("{}", kPairRow);
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
     if (value.contains(column)) bad_row("the column '{}' is null", column);
   refuse_columns(value);
@@ -331,6 +334,11 @@ Sample read_prompt(const ordered_json& row, const DataSource& source) {
     want_order_of_turns(sample.conversation.messages);
     sample.conversation.variables_json = read_variables(row);
     return sample;
+  }
+  if (source.formatting == "alpaca" && source.columns.contains("chosen") && !source.columns.contains("response")) {
+    DataSource answered = source;
+    answered.columns["response"] = source.column("chosen");
+    return read_prompt(row, answered);
   }
   const std::string reply = answer_column(row, source);
   if (reply.empty() || has_column(row, reply)) return read_sample(row, source);

@@ -177,6 +177,17 @@ std::string reply_column(const ordered_json& row, const DataSource& source, cons
   return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
 }
 
+// Returns how many messages the prompt has, with which both conversations begin.
+size_t shared_messages(const std::vector<Message>& chosen, const std::vector<Message>& rejected) {
+  size_t prompt = 0;
+  while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
+  // If the shorter conversation is the beginning of the longer one, the last message of the shorter one counts as its
+  // reply. Equal replies are dropped later, after they are tokenised.
+  if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
+  while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
+  return prompt;
+}
+
 // A row of ms-swift has the chosen reply at the end of `messages`, and the rejected reply in `rejected_response` or
 // `rejected_messages`. Returns such a row with the columns `chosen` and `rejected` instead. Returns other rows without
 // changes.
@@ -265,12 +276,7 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
   Sample other = with_one_reply(row, source, reply_column(row, source, "rejected"));
   want_chat(sample);
   auto &chosen = sample.conversation.messages, &rejected = other.conversation.messages;
-  size_t prompt = 0;
-  while (prompt < std::min(chosen.size(), rejected.size()) && same(chosen[prompt], rejected[prompt])) ++prompt;
-  // If the shorter conversation is the beginning of the longer one, the last message of the shorter one counts as its
-  // reply. Equal replies are dropped later, after they are tokenised.
-  if (prompt == chosen.size() || prompt == rejected.size()) --prompt;
-  while (prompt > 0 && chosen[prompt].role != "assistant" && same(chosen[prompt], rejected[prompt])) --prompt;
+  const size_t prompt = shared_messages(chosen, rejected);
   for (const std::vector<Message>* side : {&chosen, &rejected})
     if ((*side)[prompt].role != "assistant")
       throw BadRow(
@@ -278,6 +284,14 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
                       prompt + 1, (*side)[prompt].role));
   for (size_t i = 0; i < prompt; ++i) chosen[i].train = rejected[i].train = false;
   sample.rejected = std::move(rejected);
+  return sample;
+}
+
+Sample read_pair_prompt(const ordered_json& row, const DataSource& source) {
+  Sample sample = read_pair(row, source);
+  std::vector<Message>& chosen = sample.conversation.messages;
+  chosen.resize(shared_messages(chosen, sample.rejected));
+  sample.rejected.clear();
   return sample;
 }
 

@@ -1,5 +1,5 @@
-// Defines three functions that read rows. read_pair reads rows that compare two replies. read_rated reads rows that
-// rate one reply as good or bad. read_unrated reads other rows.
+// Defines functions that read rows. read_pair reads rows that compare two replies, and read_pair_prompt reads their
+// prompts. read_rated reads rows that rate one reply as good or bad. read_unrated reads other rows.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,8 @@ bool has_rating_columns(const nlohmann::ordered_json& row, const DataSource& sou
 // which both begin. In the result, `messages` is the prompt with the chosen reply and `rejected` is the prompt with the
 // rejected reply; only the replies are trained. Throws BadRow.
 Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);
+// Reads only the prompt of a preference pair. Throws BadRow.
+Sample read_pair_prompt(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Reads a rated reply: a conversation of any format. The column `kto_tag` or `label`, or the column that the source
 // names, says whether the last reply is good (true) or bad (false). Sets Sample::messages and Sample::preference; only

@@ -53,6 +53,12 @@ void BatchDecoder::make_room(int64_t positions) {
   capacity_ = capacity;
 }
 
+void BatchDecoder::shrink(int64_t longest) {
+  if (!has_too_much_room(capacity_, longest, max_length())) return;
+  cache_.clear();
+  capacity_ = 0;
+}
+
 void BatchDecoder::read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter) {
   one_.reserve(longest);
   if (are_broken(one_.logits(first_ids, adapter))) throw UserError("{}", kBrokenLogits);

@@ -27,19 +27,23 @@ class BatchDecoder {
 
   int64_t rows() const { return rows_; }
   int64_t max_length() const { return one_.max_length(); }
-  // Returns how many tokens of a prompt join() has to compute. Here and below, `adapter` is the number of an adapter in
+  int64_t capacity() const { return capacity_; }
+  // Returns how many tokens of a prompt join() has to compute. Here and below, `longest` is the largest length that the
+  // sequence is expected to reach; a wrong value only costs time. `adapter` is the number of an adapter in
   // Run::side_by_side.
-  int64_t unread(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const {
+  int64_t unread(std::span<const int32_t> ids, int64_t longest, int64_t adapter = kNoAdapter) {
+    one_.reserve(longest);
     return static_cast<int64_t>(ids.size()) - one_.known(ids, adapter);
   }
+  // Frees the cache if a much longer sequence than `longest` left it. No row may be in use.
+  void shrink(int64_t longest);
   // Computes the first tokens of a prompt before join() takes the whole prompt, so that other rows can step in between.
   // Throws the same errors as Generator::logits, and UserError when the logits are broken.
   void read(std::span<const int32_t> first_ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Puts the sequence `ids` into a row, in place of the row's earlier sequence. Returns the logits [vocab_size] of the
-  // sequence's next token. Computes only the last unread(ids, adapter) tokens, because an earlier read() or join() with
-  // this adapter has computed the tokens before them. `longest` is the largest length that the sequence is expected to
-  // reach; a wrong value only costs time. If the logits are broken, the row must not step. Throws the same errors as
-  // Generator::logits.
+  // sequence's next token. Computes only the last unread(ids, longest, adapter) tokens, because an earlier read() or
+  // join() with this adapter has computed the tokens before them. If the logits are broken, the row must not step.
+  // Throws the same errors as Generator::logits.
   std::vector<float> join(int64_t row, std::span<const int32_t> ids, int64_t longest, int64_t adapter = kNoAdapter);
   // Appends one token to each row in `next`, a list of (row, token). Returns the logits [vocab_size] of the rows' next
   // tokens, in the same order. A row with broken logits is cleared and must not step again. Throws DeviceError or
@@ -57,7 +61,7 @@ class BatchDecoder {
   int64_t rows_;
   Generator one_;  // runs a sequence's prompt before the sequence's first step
   CacheBuffers cache_;
-  int64_t capacity_ = 0;           // positions
+  int64_t capacity_ = 0;           // positions; 0: there is no cache
   std::vector<int32_t> lengths_;   // tokens of each row in the cache
   std::vector<int64_t> adapters_;  // the adapter of each row
   std::map<int64_t, Executable> steps_;

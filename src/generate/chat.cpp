@@ -60,7 +60,16 @@ class Chat {
 
   void ask(const std::string& line) {
     history_.push_back({.role = "user", .content = line, .extra_json = ""});
-    const std::vector<int32_t> ids = prompt();
+    std::vector<int32_t> ids;
+    try {
+      ids = prompt();
+    } catch (const UserError& error) {
+      if (history_.size() == 1 && system_.empty()) throw;  // the template refuses every conversation
+      history_.pop_back();
+      const char* remedy = system_.empty() ? "enter /clear" : "enter /clear, or /system to remove the system message";
+      remarks_ << "(" << error.what() << "; " << remedy << ")\n";
+      return;
+    }
     if (static_cast<int64_t>(ids.size()) > session_.max_length()) {
       history_.pop_back();
       remarks_ << "(the conversation would have " << ids.size() << " tokens, but the model takes at most "

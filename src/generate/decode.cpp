@@ -110,10 +110,15 @@ int64_t Generator::capacity(int64_t adapter) const {
   return at == caches_.end() ? 0 : at->second.capacity;
 }
 
+bool Generator::is_too_large(const Kept& cache, int64_t count) const {
+  return has_too_much_room(cache.capacity, std::max(count, reserved_), max_length());
+}
+
 int64_t Generator::known(const Kept& cache, std::span<const int32_t> ids) const {
   if (ids.empty()) return 0;
-  // Cached keys cannot be reused if they were rotated with the rope frequencies for another length.
   const auto held = static_cast<int64_t>(cache.ids.size()), count = static_cast<int64_t>(ids.size());
+  if (is_too_large(cache, count)) return 0;
+  // Cached keys cannot be reused if they were rotated with the rope frequencies for another length.
   const int64_t turn = run_.model.config.rope_turn();
   if (turn > 0 && (held > turn) != (count > turn)) return 0;
   // The last token is always computed, because the caller wants its logits.
@@ -140,7 +145,7 @@ std::vector<float> Generator::logits(std::span<const int32_t> ids, int64_t adapt
   }
   Kept cache = std::exchange(caches_[adapter], {});  // put back only if all programs succeed with finite values
   const auto kept = static_cast<size_t>(known(cache, ids));
-  if (kept < cache.ids.size() && !goes_back(run_)) cache = {};
+  if ((kept < cache.ids.size() && !goes_back(run_)) || is_too_large(cache, count)) cache = {};
   cache.ids.resize(kept);
   DeviceBuffer logits;
   for (int64_t done = static_cast<int64_t>(cache.ids.size()); done < count;) {

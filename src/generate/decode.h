@@ -41,7 +41,8 @@ class Generator {
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
   // Returns how many tokens at the start of `ids` are in the cache, so that logits() need not compute them. The last
-  // token never counts, because logits() always computes it.
+  // token never counts, because logits() always computes it. Returns 0 if logits() replaces the cache by a smaller one,
+  // because a much longer sequence left it.
   int64_t known(std::span<const int32_t> ids, int64_t adapter = kNoAdapter) const;
 
   // Makes later calls of logits() give their cache at least `length` positions (at most max_length()), so that the
@@ -65,6 +66,7 @@ class Generator {
     std::vector<int32_t> ids;  // the tokens of the first positions
   };
   int64_t known(const Kept& cache, std::span<const int32_t> ids) const;
+  bool is_too_large(const Kept& cache, int64_t count) const;
   void make_room(Kept& cache, int64_t positions);
   DeviceBuffer run_piece(Kept& cache, std::span<const int32_t> ids, int64_t length, int64_t total, int64_t adapter);
   const Executable& piece_program(int64_t length, int64_t capacity);

@@ -59,6 +59,10 @@ int64_t capacity_for(int64_t positions, int64_t longest) {
   return std::min(capacity, longest);
 }
 
+bool has_too_much_room(int64_t capacity, int64_t positions, int64_t longest) {
+  return capacity > 4 * capacity_for(positions, longest);
+}
+
 Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capacity) {
   internal_check(rows == 1 || length == 1, "with several rows, each row must have a length of one token");
   Program program(run.sharding.mesh(), choose_among(run.target.kernels));

@@ -29,6 +29,10 @@ CacheBuffers empty_cache(Devices& devices, const Run& run, int64_t rows, int64_t
 std::optional<DeviceBuffer> row_scales(const Devices& devices, const Run& run, const std::vector<int64_t>& chosen);
 // Returns the capacity for `positions` tokens: a power of two times kSmallestCapacity, or `longest` if that is less.
 int64_t capacity_for(int64_t positions, int64_t longest);
+// Returns whether a cache has so many more positions than `positions` tokens need that a smaller one is worth the
+// computing of all tokens. A long sequence leaves such a cache. All rows of a batch have the capacity of its largest
+// row, and attention may read all positions.
+bool has_too_much_room(int64_t capacity, int64_t positions, int64_t longest);
 
 // Inputs:
 // - the weights

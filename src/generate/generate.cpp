@@ -19,6 +19,7 @@
 #include "data/chosen_rows.h"
 #include "data/formats.h"
 #include "data/message_lists.h"
+#include "data/preferences.h"
 #include "data/read/rows.h"
 #include "data/tokenise.h"
 #include "generate/replies/shown_reply.h"
@@ -73,7 +74,8 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
         try {
           if (!row.bad.empty()) throw BadRow(row.bad);
           parse_message_lists(row.value, source, data.labels.has_value());
-          Sample sample = read_prompt(row.value, source);
+          Sample sample = has_pair_columns(row.value, source) ? read_pair_prompt(row.value, source)
+                                                              : read_prompt(row.value, source);
           if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
           asked.push_back({prompt_of(session, std::move(sample)), where});
         } catch (const BadRow& error) {

@@ -14,6 +14,10 @@
 
 namespace fettle {
 
+std::string url_host(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
 HttpListener::HttpListener(std::string host, int port, const HttpLimits& limits)
     : host_(std::move(host)), port_(port), server_(std::make_unique<httplib::Server>()) {
   server_->new_task_queue = [threads = limits.threads] { return new httplib::ThreadPool(threads); };

@@ -17,6 +17,9 @@ struct HttpLimits {
   size_t largest_body = 8 << 20;  // bytes
 };
 
+// Returns the host as it stands in a URL: an IPv6 address is in brackets.
+std::string url_host(const std::string& host);
+
 // Each connection serves one request.
 class HttpListener {
  public:

@@ -52,6 +52,8 @@ ordered_json text_chances(const std::vector<TokenChance>& chances, int64_t offse
     ordered_json top = ordered_json::object();
     for (const auto& [other, logprob] : chance.top)
       if (!top.contains(other.text)) top[other.text] = finite(logprob);
+    // As OpenAI's, the list has the drawn token, even if other tokens are likelier.
+    if (!top.contains(chance.token.text)) top[chance.token.text] = finite(chance.logprob);
     out["top_logprobs"].push_back(std::move(top));
     out["text_offset"].push_back(offset);
     offset += count_characters(chance.token.text);

@@ -18,6 +18,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostStops = 16, kLongestStop = 1000, kMostPrompts = 1024;
 constexpr int64_t kMostReplies = 16;
+constexpr size_t kMostNames = 2000;  // ordered_json looks for each name among all names of its object
 
 // kShared has the fields that the server reads on both routes. Both routes accept the fields in kWithoutEffect and
 // ignore them.
@@ -46,10 +47,29 @@ template <typename... Args>
                      std::string(field));
 }
 
+// Returns whether an object of the JSON text has more than kMostNames names. A colon outside of quotes follows each
+// name. A text that nests too deeply is left to parse_json.
+bool has_too_many_names(std::string_view text) {
+  std::vector<size_t> names{0};  // of each object and array that is open
+  bool quoted = false;
+  for (size_t i = 0; i < text.size() && names.size() <= kDeepestJson; ++i) {
+    const char c = text[i];
+    if (c == '"') quoted = !quoted;
+    if (c == '\\') ++i;
+    if (quoted) continue;
+    if (c == '{' || c == '[') names.push_back(0);
+    if ((c == '}' || c == ']') && names.size() > 1) names.pop_back();
+    if (c == ':' && ++names.back() > kMostNames) return true;
+  }
+  return false;
+}
+
 // The fields of a body.
 class BodyFields {
  public:
   explicit BodyFields(std::string_view body) {
+    if (has_too_many_names(body))
+      throw RequestError(400, fmt::format("an object of the body has more than {} names; send fewer", kMostNames));
     try {
       body_ = parse_json<ordered_json>(body);
     } catch (const UserError& error) {
@@ -169,7 +189,8 @@ void join_texts(ordered_json& messages) {
     std::string text;
     bool texts = true, first = true;
     for (const ordered_json& part : message["content"]) {
-      const auto found = part.is_object() ? part.find("text") : part.end();
+      const bool refusal = part.is_object() && part.value("type", ordered_json()) == "refusal";
+      const auto found = part.is_object() ? part.find(refusal ? "refusal" : "text") : part.end();
       if (texts = part.is_object() && found != part.end() && found->is_string(); !texts) break;
       text += (first ? "" : "\n") + found->get<std::string>();
       first = false;

@@ -103,8 +103,13 @@ class Scheduler::Decoding {
                    longest_at_first(job.prompt, job.options), job.adapter);
     return false;
   }
-  int64_t unread(const ReplyJob& job) const {
-    return several_ ? several_->unread(job.prompt, job.adapter) : std::ssize(job.prompt);
+  int64_t unread(const ReplyJob& job) {
+    return several_ ? several_->unread(job.prompt, longest_at_first(job.prompt, job.options), job.adapter)
+                    : std::ssize(job.prompt);
+  }
+  // Gives back memory that longer replies have left. No row may be in use.
+  void shrink(const ReplyJob& job) {
+    if (several_) several_->shrink(longest_at_first(job.prompt, job.options));
   }
   std::vector<float> join(int64_t row, const ReplyJob& job) {
     const int64_t longest = longest_at_first(job.prompt, job.options);
@@ -248,6 +253,7 @@ void Scheduler::take_waiting() {
 
 void Scheduler::join(std::unique_ptr<Row>& row, const std::shared_ptr<PendingReply>& reply) {
   auto joined = std::make_unique<Row>(reply, session_.tokenizer(), decoding_->max_length());
+  if (std::ranges::all_of(rows_, [](const auto& other) { return other == nullptr; })) decoding_->shrink(reply->job);
   const std::vector<float> logits = decoding_->join(&row - rows_.data(), reply->job);
   if (goes_on(*joined, logits)) row = std::move(joined);
 }

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -11,10 +12,17 @@
 namespace fettle {
 namespace {
 
-// Returns the part of a title after the last "/" or space: for "a/b/c" and for "a + b/c", this is "c".
-std::string last_word(std::string title) {
-  while (title.ends_with('/')) title.pop_back();
-  return title.substr(title.find_last_of("/ ") + 1);
+// Returns the last name in the title of a model with its adapters: for "a/b" and for "c + a/b", this is "a/b".
+std::string full_name_of(const std::string& title) {
+  constexpr std::string_view kPlus = " + ";
+  const size_t plus = title.rfind(kPlus);
+  return plus == std::string::npos ? title : title.substr(plus + kPlus.size());
+}
+
+// Returns the part of a name after the last "/" or space.
+std::string last_word(std::string name) {
+  while (name.ends_with('/')) name.pop_back();
+  return name.substr(name.find_last_of("/ ") + 1);
 }
 
 struct Named {
@@ -52,8 +60,11 @@ std::string ServedModels::base() const {
 
 const ServedModel* ServedModels::find(const std::string& name) const {
   if (name.empty()) return &models[0];
-  const auto at = std::ranges::find(models, name, &ServedModel::name);
-  return at == models.end() ? nullptr : &*at;
+  for (const auto known : {&ServedModel::name, &ServedModel::full_name}) {
+    const auto at = std::ranges::find(models, name, known);
+    if (at != models.end()) return &*at;
+  }
+  return nullptr;
 }
 
 ServedModels served_models(const Request& request, const std::vector<std::string>& lora_modules,
@@ -73,10 +84,11 @@ ServedModels served_models(const Request& request, const std::vector<std::string
     if (together) info("the base is not served beside the adapter {}: {}", own[0], obstacle);
   }
   auto first_name = [&](const std::string& usual) { return name.empty() ? usual : name; };
+  const std::string own_name = full_name_of(request.model_title());
   if (together)
     return {request,
             Session::Adapters::kTogether,
-            {{.name = first_name(last_word(request.model_title())), .root = request.model_folder()}}};
+            {{.name = first_name(last_word(own_name)), .root = request.model_folder(), .full_name = own_name}}};
   std::vector<std::string> folders = own;
   for (const Named& one : named) {
     folders.push_back(one.path);
@@ -86,12 +98,16 @@ ServedModels served_models(const Request& request, const std::vector<std::string
           missing);
   }
   ServedModels out{request.with_adapters(folders), Session::Adapters::kSideBySide, {}};
-  const std::string base = last_word(request.without_adapters().model_title());
+  const std::string base_name = full_name_of(request.without_adapters().model_title()), base = last_word(base_name);
   const std::vector<std::string>& found = out.request.adapters();
   if (!own.empty())
-    out.models.push_back(
-        {.name = first_name(last_word(request.model_title())), .root = found[0], .adapter = 0, .is_adapter = true});
-  out.models.push_back({.name = own.empty() ? first_name(base) : base, .root = request.model_folder()});
+    out.models.push_back({.name = first_name(last_word(own_name)),
+                          .root = found[0],
+                          .adapter = 0,
+                          .is_adapter = true,
+                          .full_name = own_name});
+  out.models.push_back(
+      {.name = own.empty() ? first_name(base) : base, .root = request.model_folder(), .full_name = base_name});
   for (size_t i = 0; i < named.size(); ++i)
     out.models.push_back({.name = named[i].name,
                           .root = found[own.size() + i],

@@ -16,6 +16,7 @@ struct ServedModel {
   std::string root;              // the folder of the model or adapter
   int64_t adapter = kNoAdapter;  // ReplyJob::adapter
   bool is_adapter = false;       // false: the base, or a base into which all adapters are merged
+  std::string full_name = {};    // the name on a hub or the path that the recipe gives; requests may use it, too
 };
 
 struct ServedModels {
@@ -26,7 +27,7 @@ struct ServedModels {
   // Returns the name of the base, or "" when the base is not served. /v1/models shows this name as the adapters'
   // `parent`.
   std::string base() const;
-  // Returns null when no model has this name. "" means the first model.
+  // Returns null when no model has this name or full name. "" means the first model.
   const ServedModel* find(const std::string& name) const;
 };
 
@@ -40,9 +41,9 @@ struct ServedModels {
 //   merged model is the only one.
 // - The adapters of --lora-modules come last, in the order of the flag.
 //
-// `name` is the name of the first model; if it is empty, the name of the adapter or base is used. Throws UserError for
-// an entry of another form, for two equal names, for --lora-modules together with several adapters in
-// adapter_name_or_path, and when adapters cannot be served together.
+// `name` is the name of the first model; if it is empty, the last part of the full name of the adapter or base is used.
+// Throws UserError for an entry of another form, for two equal names, for --lora-modules together with several adapters
+// in adapter_name_or_path, and when adapters cannot be served together.
 ServedModels served_models(const Request& request, const std::vector<std::string>& lora_modules,
                            const std::string& name);
 

@@ -378,8 +378,8 @@ int run_serve(const Request& request, const ServeOptions& options) {
          port);
   std::string names;
   for (const ServedModel& model : models.models) names += (names.empty() ? "" : ", ") + model.name;
-  info("serving {} at http://{}:{}/v1 (chat page: http://{}:{}/); Ctrl-C ends", names, options.host, port, options.host,
-       port);
+  const std::string address = fmt::format("http://{}:{}", url_host(options.host), port);
+  info("serving {} at {}/v1 (chat page: {}/); Ctrl-C ends", names, address, address);
   server.run();
   return 0;
 }

@@ -105,6 +105,16 @@ TEST(PeftForms, PatternsOfTheClassForText) {
   check("llama4", "variants/experts_final", "language_model.model.", ".*experts.*", "has its own rank or alpha");
 }
 
+// A list of modules_to_save may serve several models.
+TEST(PeftForms, SavedModulesThatTheModelLacks) {
+  const TempFolder folder;
+  copy_adapter(reference_model("llama") / "adapter_final", folder / "more", [](std::string key) { return key; });
+  auto config = read_json_file<nlohmann::json>(folder / "more/adapter_config.json");
+  config["modules_to_save"] = {"classifier", "score"};
+  write_text(folder / "more/adapter_config.json", config.dump());
+  expect_same_adapter("llama", folder / "more");
+}
+
 TEST(PeftForms, TablesThatNoListNames) {
   const Model model = model_of("llama");
   auto tables = [&](int64_t rows) {

@@ -268,6 +268,40 @@ TEST_F(Commands, RowsNeedNoReply) {
   EXPECT_EQ(generate(), continued("u|one|a|two|u|three|a|") + "\n");
 }
 
+// Training on these rows also has this prompt.
+TEST_F(Commands, PreferencePairsAreAnsweredFromTheirPrompt) {
+  write_text(folder() / "chat_template.jinja", kTemplate);
+  recipe.dataset = {(temp / "rows.jsonl").string()};
+  recipe.max_new_tokens = 4;
+  const auto answer_to = [&](const std::string& row) {
+    write_text(temp / "rows.jsonl", row + "\n");
+    return generate();
+  };
+  const std::string answer = continued("u|one|a|") + "\n";
+  for (const char* row :
+       {R"({"question": "one", "chosen": "two", "rejected": "three"})",
+        R"({"chosen": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}],
+            "rejected": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "three"}]})",
+        R"({"chosen": "\n\nHuman: one\n\nAssistant: two", "rejected": "\n\nHuman: one\n\nAssistant: three"})"}) {
+    std::string line = row;
+    std::erase(line, '\n');
+    EXPECT_EQ(answer_to(line), answer) << row;
+  }
+  const std::string pair = R"("instruction": "one", "input": "more", "system": "be")";
+  recipe.dataset = {nlohmann::json{{"file_name", (temp / "rows.jsonl").string()},
+                                   {"ranking", true},
+                                   {"columns",
+                                    {{"prompt", "instruction"},
+                                     {"query", "input"},
+                                     {"system", "system"},
+                                     {"chosen", "chosen"},
+                                     {"rejected", "rejected"}}}}
+                        .dump()};
+  const std::string described = continued("s|be|u|one\nmore|a|") + "\n";
+  EXPECT_EQ(answer_to("{" + pair + R"(, "chosen": "two", "rejected": "three"})"), described);
+  EXPECT_EQ(answer_to("{" + pair + "}"), described) << "a row needs no replies";
+}
+
 TEST_F(Commands, MaxSamplesCountsTheRowsOfEachDataSet) {
   const std::string row = "{\"text\": \"#\"}\n";
   recipe.max_samples = 1;
@@ -357,6 +391,18 @@ TEST_F(Commands, ChatReportsUnknownCommandsAndLongInput) {
   EXPECT_THAT(talk.remarks,
               testing::AllOf(HasSubstr("unknown command /claer"), HasSubstr("the model takes at most 128"),
                              HasSubstr("\n> "), HasSubstr("stopped at max_new_tokens")));
+}
+
+// Gemma 2's template refuses a system message.
+TEST_F(Commands, AMessageThatTheTemplateRefusesDoesNotEndTheChat) {
+  write_text(folder() / "chat_template.jinja",
+             "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" +
+                 std::string(kTemplate));
+  recipe.max_new_tokens = 8;
+  const Chat talk = chat("/system x\nhello\n/system\nhi\n");
+  EXPECT_EQ(talk.out, continued("u|hi|a|") + "\n");
+  EXPECT_THAT(talk.remarks, testing::AllOf(HasSubstr("no system role"), HasSubstr("/system to remove")));
+  EXPECT_EQ(talk.code, 0);
 }
 
 // Raises a signal when the first text of line number `nth` is written.

@@ -4,7 +4,9 @@
 #include "checkpoint/safetensors.h"
 #include "correct/generate_models.h"
 #include "families.h"
+#include "generate/batch_decoder.h"
 #include "generate/decode.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -82,6 +84,37 @@ TEST(DecodeState, CapacityGrowsInStepsUpToTheModelsPositions) {
   generator.reserve(1000);
   generator.logits(std::span(ids).first(3));
   EXPECT_EQ(generator.capacity(), 128);
+}
+
+// All rows of a batch have the capacity of its largest row.
+TEST(DecodeState, ALongSequenceLeavesNoLargeCacheToShortOnes) {
+  const TempFolder folder;
+  std::filesystem::copy(kReferenceModels / "llama", folder / "model");
+  auto config = nlohmann::json::parse(std::ifstream(folder / "model/config.json"));
+  config["max_position_embeddings"] = 1024;
+  std::ofstream(folder / "model/config.json") << config;
+  Recipe recipe = reference_recipe("llama");
+  recipe.model_name_or_path = (folder / "model").string();
+  Loaded model(recipe);
+  const std::vector<int32_t> ids(600, 7);
+  Generator generator(model.devices, model.run, model.state);
+  const std::vector<float> wanted = generator.logits(std::span(ids).first(40));
+  generator.logits(ids);
+  EXPECT_EQ(generator.capacity(), 1024);
+  generator.logits(std::span(ids).first(200));
+  EXPECT_EQ(generator.capacity(), 1024) << "the sequence reuses the tokens in the cache";
+  EXPECT_EQ(generator.known(std::span(ids).first(40)), 0);
+  EXPECT_LT(largest_difference(generator.logits(std::span(ids).first(40)), wanted), 1e-5);
+  EXPECT_EQ(generator.capacity(), 64);
+
+  BatchDecoder decoder(model.devices, model.run, model.state, 2);
+  decoder.join(0, ids, 600);
+  EXPECT_EQ(decoder.capacity(), 1024);
+  decoder.shrink(600);
+  EXPECT_EQ(decoder.capacity(), 1024);
+  decoder.shrink(40);
+  EXPECT_LT(largest_difference(decoder.join(0, std::span(ids).first(40), 40), wanted), 1e-5);
+  EXPECT_EQ(decoder.capacity(), 64);
 }
 
 }  // namespace

@@ -164,6 +164,16 @@ TEST(ServedModelsTest, AreTheBaseAndItsAdapters) {
   EXPECT_EQ(all.find("c"), nullptr);
 }
 
+// Programs that read the tokenizer by the name of the model send this name.
+TEST(ServedModelsTest, AreAlsoFoundByTheNamesThatTheRecipeGives) {
+  const std::string adapter = (kModel / "adapter_final").string();
+  const ServedModels models = served({adapter}, {}, "mine");
+  ASSERT_NE(models.find(kModel.string()), nullptr);
+  EXPECT_EQ(models.find(kModel.string())->name, "llama");
+  ASSERT_NE(models.find(adapter), nullptr);
+  EXPECT_EQ(models.find(adapter)->name, "mine");
+}
+
 TEST(ServedModelsTest, SeveralAdaptersOfTheRecipeAreStillMerged) {
   const ServedModels merged = served({(kModel / "adapter_final").string(), (kModel / "variants/qv").string()}, {});
   EXPECT_THAT(names(merged), ElementsAre("qv"));

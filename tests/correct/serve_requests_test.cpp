@@ -47,6 +47,14 @@ TEST(ServeRequests, AChatRequestIsRead) {
   EXPECT_THAT(options.stop_ids, ElementsAre(5));
 }
 
+// Clients send back the parts of earlier replies.
+TEST(ServeRequests, ARefusalIsTheTextOfItsMessage) {
+  const CompletionRequest request = read_chat_request(R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": [{"type": "text", "text": "b"}, {"type": "refusal", "refusal": "no"}]},
+      {"role": "user", "content": "c"}]})");
+  EXPECT_EQ(request.conversation.messages.at(1).content, "b\nno");
+}
+
 TEST(ServeRequests, FieldsThatAreLeftOutOrNullKeepTheDefaults) {
   const CompletionRequest request =
       read_chat_request(R"({"messages": [{"role": "user", "content": "a"}], "temperature": null, "stop": null})");
@@ -257,6 +265,14 @@ TEST(Answers, PlainCompletionsCountTheOffsetsOfTokens) {
   EXPECT_EQ(event["choices"][0]["text"], "c");
   EXPECT_EQ(event["choices"][0]["logprobs"]["text_offset"], json({2}));
   EXPECT_EQ(event["choices"][0]["logprobs"]["top_logprobs"][0], json({{"c", -1.0}}));
+}
+
+TEST(Answers, PlainCompletionsListTheDrawnTokenAmongTheLikelyOnes) {
+  AnswerWriter writer(false, "m", true, false);
+  const std::vector<TokenChance> chances{{"d", -4, {{"c", -1}}}, {"e", -5, {}}};
+  const json top =
+      json::parse(writer.whole({{text_part("de"), chances, "stop"}}, {3, 2}))["choices"][0]["logprobs"]["top_logprobs"];
+  EXPECT_EQ(top, json::parse(R"([{"c": -1.0, "d": -4.0}, {"e": -5.0}])"));
 }
 
 }  // namespace

@@ -61,6 +61,10 @@ TEST_F(PreferenceErrors, PairsInStageSft) {
   spec.rows = RowKind::kConversations;
   expect(R"({"x": "q", "chosen": "a", "rejected": "b"})",
          "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo");
+  // The prompt alone must not be taken for a text.
+  const std::string file = folder.write("b.jsonl", R"({"q": "one", "chosen": "a", "rejected": "b"})").string();
+  spec.sets = {R"({"file_name": ")" + file + R"(", "columns": {"prompt": "q", "chosen": "chosen"}})"};
+  EXPECT_THAT(user_error([&] { load_datasets(spec, tokenizer, 0); }), testing::HasSubstr("set stage: dpo"));
 }
 
 TEST_F(PreferenceErrors, PackedPairsAndStepsOfOneRow) {

@@ -78,6 +78,9 @@ TEST(ServeRequests, BodiesAndMessagesAreRefused) {
   expect_refused(read_chat_request, std::string(5000, '['), "", "not valid JSON");
   expect_refused(read_chat_request, "{\"messages\": \"\xff\"}", "", "not valid JSON");
   expect_refused(read_chat_request, "{}", "messages", "is missing");
+  std::string many;
+  for (int i = 0; i < 2001; ++i) many += (i > 0 ? ", \"" : "\"") + std::to_string(i) + "\": null";
+  expect_refused(read_chat_request, R"({"metadata": {)" + many + "}}", "", "more than 2000 names");
   expect_refused(read_chat_request, R"({"messages": []})", "messages", "is empty");
   expect_refused(read_chat_request, R"({"messages": "hi"})", "messages", "array of messages");
   expect_refused(read_chat_request, R"({"messages": [{"role": "boss", "content": "a"}]})", "messages", "'boss'");

@@ -142,13 +142,12 @@ AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
         "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or stage: rm if the adapter scores "
         "replies",
         file_);
-  // PEFT's modules_to_save lists all names that a classifier's head may have. A model has only one of them.
-  if (model.classifies())
-    std::erase_if(options_.saved, [&](const std::string& name) {
-      const bool of_peft = name == "classifier" || name == "score";
-      return of_peft &&
-             std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
-    });
+  // PEFT ignores names in modules_to_save that match no module: a list may serve several models, and PEFT's own list
+  // for classifiers has all names that a head may have.
+  std::erase_if(options_.saved, [&](const std::string& name) {
+    return !saved_with(tied_head(model), name) &&
+           std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
+  });
   refuse_single_experts(adapter);
 }
 

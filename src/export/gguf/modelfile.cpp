@@ -29,7 +29,7 @@ struct TurnTexts {
 // conversation.
 std::optional<std::string> rendered(const ChatTemplate& chat, const std::string& bos, const Talk& talk) {
   try {
-    std::string text = chat.prompt_text(talk);
+    std::string text = chat.prompt_text({talk});
     return !bos.empty() && text.starts_with(bos) ? text.substr(bos.size()) : text;
   } catch (const UserError&) {
     return std::nullopt;
@@ -73,7 +73,7 @@ std::optional<TurnTexts> find_texts(const ChatTemplate& chat, const std::string&
   texts.user_before = (*one)[0];
   texts.reply_before = (*one)[1];
   // `whole` does not ask for a reply, so it shows the text that the template writes directly after a user message.
-  const std::string whole = chat.text({kUser});
+  const std::string whole = chat.text({{kUser}});
   const auto without = split_at(whole, {kUser});
   if (without && texts.reply_before.starts_with((*without)[1])) {
     texts.user_after = (*without)[1];
