@@ -448,8 +448,11 @@ int run(int argc, char** argv) {
   add_help_keys(app);
   app.require_subcommand(1);
   bool verbose = false, quiet = false;
-  app.add_flag("-v,--verbose", verbose, "print more on standard error");
-  app.add_flag("-q,--quiet", quiet, "print only warnings and errors on standard error");
+  const auto add_log_flags = [&](CLI::App& level) {
+    level.add_flag("-v,--verbose", verbose, "print more on standard error");
+    level.add_flag("-q,--quiet", quiet, "print only warnings and errors on standard error");
+  };
+  add_log_flags(app);
 
   // `--help` lists the commands in this order.
   add_train(line);
@@ -467,6 +470,7 @@ int run(int argc, char** argv) {
   add_doctor(line);
   add_tokenize(line);
   add_render(line);
+  for (CLI::App* command : app.get_subcommands(nullptr)) add_log_flags(*command);
 
   if (argc > 1 && argv[1] == std::string_view("complete")) return complete(app, argc, argv);
   std::vector<char*> words = with_help_flag(argc, argv);

@@ -44,6 +44,10 @@ TEST(Flags, OverrideTheRecipe) {
   EXPECT_EQ(quiet.code, 0) << quiet.err;
   EXPECT_EQ(quiet.out, outcome.out);
   EXPECT_THAT(run_fettle(folder, {"-q", "convrt"}).err, HasSubstr("did you mean 'convert'?"));
+  for (const char* flag : {"-q", "--quiet", "-v", "--verbose"})
+    EXPECT_EQ(run_fettle(folder, {"convert", (folder / "tune.yaml").string(), flag, "lora_rank=3", "--seed", "7"}).out,
+              outcome.out)
+        << flag;
 }
 
 TEST(Flags, ThatAreUnknownEndTheCommand) {
