@@ -233,7 +233,8 @@ void add_launch(CommandLine& line) {
   command->add_option("--shell", options->shell, "program that runs a command on a host (ssh)");
   command->add_option("--address", options->address,
                       "name or address at which the other hosts reach the first host (its name for ssh)");
-  command->add_option("--port", options->port, "port on the first host at which the processes meet");
+  command->add_option("--port", options->port, "port on the first host at which the processes meet")
+      ->check(CLI::Range(1, 65535));
   add_help(*command, true);
   command->callback([&line, options] {
     options->words.insert(options->words.end(), line.words.flags.begin(), line.words.flags.end());

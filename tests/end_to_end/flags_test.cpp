@@ -50,6 +50,15 @@ TEST(Flags, OverrideTheRecipe) {
         << flag;
 }
 
+TEST(Flags, ThePortOfLaunchIsChecked) {
+  const TempFolder folder;
+  for (const char* port : {"70000", "0", "-5"}) {
+    const Outcome outcome = run_fettle(folder, {"launch", "--hosts", "a,b", "--port", port, "tune.yaml"});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(std::string("--port: Value ") + port + " not in range 1 to 65535"));
+  }
+}
+
 TEST(Flags, ThatAreUnknownEndTheCommand) {
   const TempFolder folder;
   const Outcome outcome = run_fettle(folder, {"train", "tune.yaml", "--lerning_rate", "1e-4"});
