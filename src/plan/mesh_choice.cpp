@@ -21,13 +21,14 @@ constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of the smallest
 // the choice.
 struct Rates {
   double flops = 1e15, memory = 3e12, link = 4e11, network = 5e10;
+  int link_peers = 0;  // Target::link_peers
 };
 
 Rates rates_of(const Machine& machine) {
   if (!machine.target()) return {};
   const Target& target = *machine.target();
   return {target.bf16_tflops * 1e12, target.memory_gb_per_s * 1e9, target.link_gb_per_s * 1e9,
-          target.network_gb_per_s * 1e9};
+          target.network_gb_per_s * 1e9, target.link_peers};
 }
 
 // Estimates the seconds of a step from sizes alone. The estimate is the time for arithmetic or the time for reading the
@@ -59,7 +60,7 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   auto sending = [&](double sent, double inside, double ways) {
     const double near = std::clamp(linked / inside, 1.0, ways);
     const double outside = near < ways ? sent / near : 0;
-    return outside / rates.network + (sent - outside) / rates.link;
+    return outside / rates.network + (sent - outside) / (rates.link * share_of_links(rates.link_peers, near));
   };
 
   const double flops = 2 * (passes + (run.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
