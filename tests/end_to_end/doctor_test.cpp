@@ -98,6 +98,15 @@ TEST(Doctor, FoldersThatCannotBeWrittenHaveARemedy) {
   }
 }
 
+// The fault may quote names and other programs' messages.
+TEST(Doctor, TheRemedyIsTheLastPartOfAnError) {
+  const TempFolder folder;
+  const std::string plugin = folder / "a; b" / "xla_rocm_plugin.so";
+  const Checks checks = checks_of(run_fettle(folder, {"doctor", "plugin=" + plugin, "--json"}));
+  EXPECT_EQ(checks.at("plugin")["text"], "plugin " + plugin + ": no such file");
+  EXPECT_THAT(checks.at("plugin")["remedy"].get<std::string>(), testing::StartsWith("install ROCm's libraries"));
+}
+
 // Makes a plugin that is linked to two libraries of ROCm. Only one of them exists.
 TEST(Doctor, NamesEachLibraryThatIsMissing) {
   const TempFolder folder;
