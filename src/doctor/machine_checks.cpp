@@ -127,10 +127,13 @@ Finding measured_disk(const std::string& check, const fs::path& wanted) {
 }  // namespace
 
 Finding check_disk(const std::string& check, const fs::path& wanted, std::string_view name) {
+  const std::string remedy = fmt::format("set {} to a folder that you can write to", name);
   try {
     return measured_disk(check, wanted);
   } catch (const UserError& error) {
-    return {check, Verdict::kBad, error.what(), fmt::format("set {} to a folder that you can write to", name)};
+    return {check, Verdict::kBad, error.what(), remedy};
+  } catch (const fs::filesystem_error& error) {
+    return {check, Verdict::kBad, fmt::format("{}: {}", error.path1().string(), error.code().message()), remedy};
   }
 }
 

@@ -88,13 +88,16 @@ TEST(Doctor, WithoutThePluginTheDisksAreStillMeasured) {
 TEST(Doctor, FoldersThatCannotBeWrittenHaveARemedy) {
   const TempFolder folder;
   const Environment cache("FETTLE_CACHE", "/dev/null/fettle");
-  const Outcome run = run_fettle(
-      folder, {"doctor", "plugin=" + (folder / "xla_rocm_plugin.so").string(), "output_dir=/dev/null/out", "--json"});
-  EXPECT_EQ(run.code, 4) << run.err;
-  const Checks checks = checks_of(run);
-  for (const auto& [check, name] : {std::pair{"cache disk", "FETTLE_CACHE"}, {"output disk", "output_dir"}}) {
-    EXPECT_EQ(verdict(checks, check), "bad");
-    EXPECT_EQ(checks.at(check)["remedy"], fmt::format("set {} to a folder that you can write to", name));
+  std::filesystem::create_symlink("loop", folder / "loop");  // the system refuses to follow it
+  for (const std::string& output : {std::string("/dev/null/out"), (folder / "loop/out").string()}) {
+    const Outcome run = run_fettle(
+        folder, {"doctor", "plugin=" + (folder / "xla_rocm_plugin.so").string(), "output_dir=" + output, "--json"});
+    EXPECT_EQ(run.code, 4) << run.err;
+    const Checks checks = checks_of(run);
+    for (const auto& [check, name] : {std::pair{"cache disk", "FETTLE_CACHE"}, {"output disk", "output_dir"}}) {
+      EXPECT_EQ(verdict(checks, check), "bad");
+      EXPECT_EQ(checks.at(check)["remedy"], fmt::format("set {} to a folder that you can write to", name));
+    }
   }
 }
 
