@@ -59,6 +59,10 @@ bool check_plugin(Findings& findings, const std::string& plugin) {
     return {"plugin", Verdict::kGood, path.string(), ""};
   });
   if (!found) return false;
+  if (plugin.empty())
+    for (const std::string_view absent : choose_plugin().absent)
+      findings.add({fmt::format("plugin {}", absent), Verdict::kNote, absence_text(absent),
+                    std::string(vendor_named(absent)->remedy)});
   const Vendor& vendor = vendor_of_file(path.filename().string());
   if (!vendor.driver.library.empty())
     findings.attempt("driver", [&]() -> Finding {

@@ -94,6 +94,18 @@ TEST_F(PluginChoiceTest, TheCpuDoesNotReplaceAGpu) {
   EXPECT_THAT(choose_plugin(machine).skipped, IsEmpty());
 }
 
+TEST_F(PluginChoiceTest, NamesThePluginThatIsMissingForAGpu) {
+  make_plugins("libmadehip7.so");
+  std::filesystem::remove_all(plugins / "cuda");
+  EXPECT_THAT(choose_plugin(machine).absent, IsEmpty());
+  make("dev/nvidiactl");
+  EXPECT_EQ(chosen(), "cpu");
+  EXPECT_THAT(choose_plugin(machine).absent, ElementsAre("cuda"));
+  make("dev/kfd");
+  EXPECT_EQ(chosen(), "rocm");
+  EXPECT_THAT(choose_plugin(machine).absent, IsEmpty()) << "a GPU is used";
+}
+
 // The loader of the system searches LD_LIBRARY_PATH before a plugin's RUNPATH.
 TEST_F(PluginChoiceTest, LoadsTheLibrariesThatTheLoaderWouldTake) {
   make_plugins("libmadehip6.so");
