@@ -133,6 +133,26 @@ TEST(Doctor, NamesEachLibraryThatIsMissing) {
   EXPECT_EQ(verdict(checks, "cache disk"), "ok");
 }
 
+// Makes a plugin whose driver's library is in a folder that only the plugin names, as ROCm's is.
+TEST(Doctor, AsksTheDriverThatThePluginLoads) {
+  const TempFolder folder;
+  const std::string made =
+      "cd " + folder.path().string() +
+      " && echo 'int hipDriverGetVersion(int* version) { *version = 71400000; return 0; }' > hip.c && gcc -shared "
+      "-fPIC -Wl,-soname,libamdhip64.so.7 hip.c -o libamdhip64.so.7 && echo 'int hipDriverGetVersion(int*); int "
+      "user(int* version) { return hipDriverGetVersion(version); }' > user.c && gcc -shared -fPIC user.c "
+      "libamdhip64.so.7 -Wl,-rpath,'$ORIGIN' -o xla_rocm_plugin.so";
+  ASSERT_EQ(std::system(made.c_str()), 0);
+  const std::vector<std::string> words{"doctor", "plugin=" + (folder / "xla_rocm_plugin.so").string(), "--json"};
+  const Checks checks = checks_of(run_fettle(folder, words));
+  EXPECT_EQ(verdict(checks, "driver"), "ok");
+  EXPECT_THAT(checks.at("driver")["text"].get<std::string>(), HasSubstr("ROCM 7.14"));
+  std::filesystem::remove(folder / "libamdhip64.so.7");
+  const Checks without = checks_of(run_fettle(folder, words));
+  EXPECT_EQ(without.at("library")["figures"]["name"], "libamdhip64.so.7");
+  EXPECT_EQ(verdict(without, "driver"), "skipped") << "the kernel's driver may be there";
+}
+
 using DoctorOnStandIn = StandInHip;
 
 TEST_F(DoctorOnStandIn, RefusesADeviceThatComputesNothing) {
