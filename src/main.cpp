@@ -233,7 +233,8 @@ void add_launch(CommandLine& line) {
   command->add_option("--shell", options->shell, "program that runs a command on a host (ssh)");
   command->add_option("--address", options->address,
                       "name or address at which the other hosts reach the first host (its name for ssh)");
-  command->add_option("--port", options->port, "port on the first host at which the processes meet");
+  command->add_option("--port", options->port, "port on the first host at which the processes meet")
+      ->check(CLI::Range(1, 65535));
   add_help(*command, true);
   command->callback([&line, options] {
     options->words.insert(options->words.end(), line.words.flags.begin(), line.words.flags.end());
@@ -448,8 +449,11 @@ int run(int argc, char** argv) {
   add_help_keys(app);
   app.require_subcommand(1);
   bool verbose = false, quiet = false;
-  app.add_flag("-v,--verbose", verbose, "print more on standard error");
-  app.add_flag("-q,--quiet", quiet, "print only warnings and errors on standard error");
+  const auto add_log_flags = [&](CLI::App& level) {
+    level.add_flag("-v,--verbose", verbose, "print more on standard error");
+    level.add_flag("-q,--quiet", quiet, "print only warnings and errors on standard error");
+  };
+  add_log_flags(app);
 
   // `--help` lists the commands in this order.
   add_train(line);
@@ -467,6 +471,7 @@ int run(int argc, char** argv) {
   add_doctor(line);
   add_tokenize(line);
   add_render(line);
+  for (CLI::App* command : app.get_subcommands(nullptr)) add_log_flags(*command);
 
   if (argc > 1 && argv[1] == std::string_view("complete")) return complete(app, argc, argv);
   std::vector<char*> words = with_help_flag(argc, argv);

@@ -30,6 +30,11 @@ bool is_flag(const std::string& word) {
   return word.starts_with("--");
 }
 
+// Returns whether the word is a flag of one letter, as -q.
+bool is_short_flag(const std::string& word) {
+  return word.size() == 2 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])) != 0;
+}
+
 bool contains_truth(const Key& key) {
   return std::ranges::find(key.values, "true") != key.values.end() ||
          std::ranges::any_of(key.spellings, [](const auto& spelling) { return spelling.first == "true"; });
@@ -78,7 +83,9 @@ bool is_word_of_recipe(const std::string& word) {
 size_t count_values(const std::string& name, Takes takes, std::span<const std::string> next) {
   const bool none = next.empty() || is_flag(next[0]);
   if (none) return 0;
-  const auto is_more = [](const std::string& word) { return !is_flag(word) && !is_word_of_recipe(word); };
+  const auto is_more = [](const std::string& word) {
+    return !is_flag(word) && !is_short_flag(word) && !is_word_of_recipe(word);
+  };
   const Key* key = find_key(name);
   switch (takes) {
     case Takes::kTruth: {

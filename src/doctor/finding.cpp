@@ -7,9 +7,10 @@
 namespace fettle {
 namespace {
 
-// Splits an error's message into the fault and the remedy, which begins after the first "; ".
+// Splits an error's message into the fault and the remedy, which begins after the last "; ". The fault may quote a
+// plugin or the loader, so it may contain "; " itself. An error of PJRT has no remedy (pjrt.h).
 Finding finding_of(const std::string& check, const std::string& message) {
-  const size_t end = message.find("; ");
+  const size_t end = message.starts_with("PJRT_") ? std::string::npos : message.rfind("; ");
   if (end == std::string::npos)
     return {check, Verdict::kBad, message, "see docs/troubleshooting.md; if that does not help, report this output"};
   return {check, Verdict::kBad, message.substr(0, end), message.substr(end + 2)};

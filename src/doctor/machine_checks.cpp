@@ -59,24 +59,23 @@ bool check_plugin(Findings& findings, const std::string& plugin) {
     return {"plugin", Verdict::kGood, path.string(), ""};
   });
   if (!found) return false;
+  if (plugin.empty())
+    for (const std::string_view absent : choose_plugin().absent)
+      findings.add({fmt::format("plugin {}", absent), Verdict::kNote, absence_text(absent),
+                    std::string(vendor_named(absent)->remedy)});
   const Vendor& vendor = vendor_of_file(path.filename().string());
-  if (!vendor.driver.library.empty())
-    findings.attempt("driver", [&]() -> Finding {
-      const std::string version = driver_version(vendor);
-      if (!version.empty()) return {"driver", Verdict::kGood, version, "", {{"version", version}}};
-      return {"driver", Verdict::kBad, fmt::format("{} does not answer", vendor.driver.library),
-              fmt::format("install the driver (docs/gpus.md); {}", device_state(vendor))};
-    });
+  bool driver_is_missing = false;
   findings.attempt("libraries", [&]() -> Finding {
     std::vector<std::string> names;
     for (const Library& library : check_libraries(path, vendor)) {
       names.push_back(library.name);
-      if (!library.reason.empty())
-        findings.add({"library",
-                      Verdict::kBad,
-                      fmt::format("{} is missing: {}", library.name, library.reason),
-                      std::string(vendor.remedy),
-                      {{"name", library.name}}});
+      if (library.reason.empty()) continue;
+      driver_is_missing = driver_is_missing || library.name == vendor.driver.library;
+      findings.add({"library",
+                    Verdict::kBad,
+                    fmt::format("{} is missing: {}", library.name, library.reason),
+                    std::string(vendor.remedy),
+                    {{"name", library.name}}});
     }
     const bool complete = findings.all().back().check != "library";
     return {"libraries",
@@ -87,6 +86,17 @@ bool check_plugin(Findings& findings, const std::string& plugin) {
             "",
             {{"names", names}}};
   });
+  // The driver's library may be in a folder that only the plugin's RUNPATH names. Then the check of the libraries has
+  // loaded it.
+  if (!vendor.driver.library.empty())
+    findings.attempt("driver", [&]() -> Finding {
+      if (driver_is_missing)
+        return {"driver", Verdict::kSkipped, fmt::format("only {} tells its version", vendor.driver.library), ""};
+      const std::string version = driver_version(vendor);
+      if (!version.empty()) return {"driver", Verdict::kGood, version, "", {{"version", version}}};
+      return {"driver", Verdict::kBad, fmt::format("{} does not answer", vendor.driver.library),
+              fmt::format("install the driver (docs/gpus.md); {}", device_state(vendor))};
+    });
   return true;
 }
 
@@ -127,10 +137,13 @@ Finding measured_disk(const std::string& check, const fs::path& wanted) {
 }  // namespace
 
 Finding check_disk(const std::string& check, const fs::path& wanted, std::string_view name) {
+  const std::string remedy = fmt::format("set {} to a folder that you can write to", name);
   try {
     return measured_disk(check, wanted);
   } catch (const UserError& error) {
-    return {check, Verdict::kBad, error.what(), fmt::format("set {} to a folder that you can write to", name)};
+    return {check, Verdict::kBad, error.what(), remedy};
+  } catch (const fs::filesystem_error& error) {
+    return {check, Verdict::kBad, fmt::format("{}: {}", error.path1().string(), error.code().message()), remedy};
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// Adds findings about the plugin's file, its driver, each missing library, and all libraries together. Returns whether
-// the file was found.
+// Adds findings about the plugin's file, plugins that are absent (choose_plugin), each missing library, all libraries
+// together, and the driver. Returns whether the plugin's file was found.
 bool check_plugin(Findings& findings, const std::string& plugin);
 
 // Measures the disk with a file of 64 MB in the folder, or in the nearest parent folder that exists. Writes the file,

@@ -11,6 +11,12 @@
 
 namespace fettle {
 
+namespace {
+
+constexpr int64_t kHostDevices = 8;  // devices in a usual GPU server
+
+}  // namespace
+
 int64_t linked_devices(const Target& target, int64_t hosts, int64_t per_host) {
   const int64_t hosts_of_rack = target.domain_devices / per_host;
   if (hosts_of_rack < 2) return per_host;
@@ -82,6 +88,11 @@ MachineSize machine_size(const Request& request) {
     throw UserError("target: {} has {} devices, but the recipe's mesh or device_count asks for {}", request.target(),
                     size.count(), asked);
   const Target target = find_target(words.name);
+  if (!words.devices && asked > std::max<int64_t>(kHostDevices, target.domain_devices))
+    throw UserError(
+        "target: {0} does not say how many hosts have the {1} devices that the recipe's mesh or device_count asks for; "
+        "write {0}:HOSTSxDEVICES (such as {0}:2x8), or {0}:{1} for one host",
+        request.target(), asked);
   size.title = fmt::format("{} x {}", size.count(), target.title);
   size.capability = target.chip.capability;
   return size;
@@ -111,7 +122,6 @@ const MemoryShare& Machine::memory() const {
 
 std::optional<Machine> Machine::multiplied(int64_t times) const {
   if (here_ != nullptr) return std::nullopt;
-  constexpr int64_t kHostDevices = 8;  // devices in a usual GPU server
   int64_t per_host = per_host_;
   while (times % 2 == 0 && hosts_ == 1 && per_host * 2 <= kHostDevices) {
     per_host *= 2;

@@ -45,8 +45,9 @@ class Machine {
   // Returns the devices of the request's target, which is given as NAME[:DEVICES | :HOSTSxDEVICES]; NAME may also be
   // the path of a target file. Returns this machine's devices when the target is empty or "this". A target without a
   // count has as many devices as the recipe's device_count or mesh asks for, else one. Throws UserError on malformed
-  // text, on unknown names, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError
-  // when the plugin does not load, or cannot compile for devices that are not present.
+  // text, on unknown names, when the recipe asks for more devices than a host or a rack usually has and the target has
+  // no count, and when the recipe's plugin belongs to another vendor than the target. Throws DeviceError when the
+  // plugin does not load, or cannot compile for devices that are not present.
   static Machine of(const Request& request);
   // Uses devices of this machine that are already open. If `target` (the recipe's key) names a target with the devices'
   // capability, takes the rates from that target. Otherwise takes the rates from the table of targets (target_of_kind).

@@ -21,13 +21,14 @@ constexpr double kLikeBounds = 0.02;  // lower bounds within 2 % of the smallest
 // the choice.
 struct Rates {
   double flops = 1e15, memory = 3e12, link = 4e11, network = 5e10;
+  int link_peers = 0;  // Target::link_peers
 };
 
 Rates rates_of(const Machine& machine) {
   if (!machine.target()) return {};
   const Target& target = *machine.target();
   return {target.bf16_tflops * 1e12, target.memory_gb_per_s * 1e9, target.link_gb_per_s * 1e9,
-          target.network_gb_per_s * 1e9};
+          target.network_gb_per_s * 1e9, target.link_peers};
 }
 
 // Estimates the seconds of a step from sizes alone. The estimate is the time for arithmetic or the time for reading the
@@ -59,7 +60,7 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   auto sending = [&](double sent, double inside, double ways) {
     const double near = std::clamp(linked / inside, 1.0, ways);
     const double outside = near < ways ? sent / near : 0;
-    return outside / rates.network + (sent - outside) / rates.link;
+    return outside / rates.network + (sent - outside) / (rates.link * share_of_links(rates.link_peers, near));
   };
 
   const double flops = 2 * (passes + (run.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
@@ -102,12 +103,17 @@ bool fits(const MeshCandidate& candidate) {
   return candidate.plan && candidate.plan->memory.fits();
 }
 
+// Returns whether weights, state and batch fit. The step itself needs more memory.
+bool may_fit(const MeshCandidate& candidate, const Machine& machine) {
+  return machine.memory().limit == 0 || candidate.held_bytes <= machine.memory().limit;
+}
+
 }  // namespace
 
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine) {
   std::vector<MeshCandidate> out;
-  int64_t smallest_held = 0;  // least bytes per device among the meshes that divide the model's sizes but do not fit
-  std::string why_not;        // the last mesh that does not divide the model's sizes, and the error
+  std::optional<MeshCandidate> smallest;  // the mesh with the fewest bytes per device among those that cannot fit
+  std::string why_not;                    // the last mesh that does not divide the model's sizes, and the error
   const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, one_axis(machine.count()));
   const int64_t devices = machine.count();
   for (int64_t tp = 1; tp <= devices; ++tp)
@@ -129,15 +135,12 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
           why_not = fmt::format("dp {}, fsdp {}, tp {}, sp {}: {}", dp, fsdp, tp, sp, error.what());
           continue;
         }
-        if (machine.memory().limit > 0 && candidate.held_bytes > machine.memory().limit) {
-          if (smallest_held == 0 || candidate.held_bytes < smallest_held) smallest_held = candidate.held_bytes;
-          continue;
-        }
-        out.push_back(std::move(candidate));
+        if (may_fit(candidate, machine))
+          out.push_back(std::move(candidate));
+        else if (!smallest || candidate.held_bytes < smallest->held_bytes)
+          smallest = std::move(candidate);
       }
-  if (out.empty() && smallest_held > 0)
-    throw DoesNotFit("mesh: auto: weights, optimizer state and batch alone need {} on each device of {}, which has {}",
-                     size_text(smallest_held), machine.title(), size_text(machine.memory().limit));
+  if (out.empty() && smallest) out.push_back(std::move(*smallest));
   if (out.empty())
     throw UserError(
         "mesh: auto: no mesh of {} devices divides the sizes of this model; the last mesh that was tried is {}",
@@ -146,8 +149,11 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
   return out;
 }
 
-MeshChoice choose_mesh(const Request& request, const Machine& machine) {
-  MeshChoice choice{mesh_candidates(request, machine)};
+namespace {
+
+// Compiles the first candidates and chooses among them, as choose_mesh() says.
+MeshChoice compile_and_choose(std::vector<MeshCandidate> candidates, const Request& request, const Machine& machine) {
+  MeshChoice choice{std::move(candidates)};
   int compiled = 0, fitting = 0;
   std::string refusal;  // the compiler's last error
   for (MeshCandidate& candidate : choice.candidates) {
@@ -194,8 +200,6 @@ MeshChoice choose_mesh(const Request& request, const Machine& machine) {
   return choice;
 }
 
-namespace {
-
 // Returns a message about the rates that were used, because devices do not report the rates of their links.
 std::string assumed_rates(const Machine& machine) {
   if (!machine.target())
@@ -213,10 +217,16 @@ std::string assumed_rates(const Machine& machine) {
 
 }  // namespace
 
+MeshChoice choose_mesh(const Request& request, const Machine& machine) {
+  return compile_and_choose(mesh_candidates(request, machine), request, machine);
+}
+
 Variant choose_variant(const Request& request, Devices& devices) {
   if (!request.mesh_is_auto()) return {};
   const Machine machine(devices, request.target());
-  const MeshChoice choice = choose_mesh(request, machine);
+  std::vector<MeshCandidate> candidates = mesh_candidates(request, machine);
+  if (!may_fit(candidates.front(), machine)) return candidates.front().variant;
+  const MeshChoice choice = compile_and_choose(std::move(candidates), request, machine);
   info("mesh: auto\n{}{}", format_choice(choice, machine), assumed_rates(machine));
   return choice.taken().variant;
 }

@@ -22,9 +22,9 @@ struct MeshChoice {
 };
 
 // Returns the meshes of dp, fsdp, tp and sp that divide the model's sizes. Leaves out a mesh if weights, state and
-// batch do not fit into the memory of its devices. Compiles nothing. The candidate with the shortest guessed time comes
-// first. Throws DoesNotFit when weights, state and batch do not fit on any mesh, and UserError when no mesh divides the
-// model's sizes.
+// batch do not fit into the memory of its devices. If they fit on no mesh, returns only the mesh with the fewest bytes
+// per device. Compiles nothing. The candidate with the shortest guessed time comes first. Throws UserError when no mesh
+// divides the model's sizes.
 std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine& machine);
 
 // Chooses among mesh_candidates(). Compiles the first four candidates. If none of them fits, compiles more, until one
@@ -36,8 +36,9 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
 // the compiler refuses all meshes.
 MeshChoice choose_mesh(const Request& request, const Machine& machine);
 
-// With `mesh: auto`, chooses the mesh and batch for these devices and prints the choice. Otherwise returns a variant
-// without changes.
+// With `mesh: auto`, chooses the mesh and batch for these devices and prints the choice. If weights, state and batch
+// fit on no mesh, returns the mesh with the fewest bytes per device, and compiles and prints nothing. Without
+// `mesh: auto`, returns a variant without changes.
 Variant choose_variant(const Request& request, Devices& devices);
 
 // Formats a table. Its columns are the mesh, the batch, the peak of memory, the lower bound of the step's time (a guess

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/environment.h"
@@ -49,7 +50,8 @@ MemoryShare share_of_devices(const Plugin& plugin, const DeviceRequest& request,
         "{}, a share of {:.2f}",
         least.utilization, size_text(least.total), size_text(least.others), size_text(least.limit), least.fraction());
   // Opening a device allocates a table for its allocator in host memory. The processes of a host open all its devices.
-  const int64_t opened = static_cast<int64_t>(there.size()) * (own.empty() ? 1 : request.run->place().local_size);
+  const bool shared = request.run != nullptr && !own.empty();
+  const int64_t opened = static_cast<int64_t>(there.size()) * (shared ? request.run->place().local_size : 1);
   const int64_t tables = least.limit / plugin.vendor().pool_bytes_per_host_byte * opened;
   if (const int64_t free = free_host_memory(); tables > free)
     throw DoesNotFit(
@@ -73,7 +75,7 @@ bool names_tell(const Vendor& vendor, const std::vector<std::string>& names) {
 // other process sees them, when the driver reports none, or when the processes may see different parts of one device.
 // The variable that chooses devices does not decide alone: a launcher may give each process other devices, and number
 // them from 0 in each.
-std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
+std::vector<int64_t> devices_among_processes(const Vendor& vendor, Rendezvous& run) {
   const std::string variable(vendor.driver.visible_devices);
   const std::vector<std::string> devices = driver_devices(std::string(vendor.driver.library));
   const std::string seen =
@@ -103,6 +105,17 @@ std::vector<int64_t> own_devices(const Vendor& vendor, Rendezvous& run) {
                     run.host(run.rank()), present, present == 1 ? "" : "s", sharers);
   std::vector<int64_t> own;
   for (int64_t i = 0; i < present / sharers; ++i) own.push_back(place * (present / sharers) + i);
+  return own;
+}
+
+// Returns the numbers of the devices that this process opens, among those that it sees; an empty list means all.
+// Without other processes, these are the first devices, as many as the request asks for.
+std::vector<int64_t> own_devices(const Vendor& vendor, const DeviceRequest& request) {
+  if (vendor.counts_devices) return {};
+  if (request.run != nullptr) return devices_among_processes(vendor, *request.run);
+  const int64_t present = std::ssize(driver_devices(std::string(vendor.driver.library)));
+  std::vector<int64_t> own(static_cast<size_t>(request.count < present ? request.count : 0));
+  std::iota(own.begin(), own.end(), 0);
   return own;
 }
 
@@ -151,8 +164,7 @@ int64_t agreed_limit(Rendezvous& run, const Client& client, int64_t limit) {
 Devices::Devices(const DeviceRequest& request)
     : plugin_(Plugin::load(request.plugin)),
       run_(request.run),
-      own_(run_ == nullptr || plugin_->vendor().counts_devices ? std::vector<int64_t>()
-                                                               : own_devices(plugin_->vendor(), *run_)),
+      own_(own_devices(plugin_->vendor(), request)),
       memory_(share_of_devices(*plugin_, request, own_)),
       client_(make_client(plugin_, request, own_, memory_)),
       tf32_(request.tf32),

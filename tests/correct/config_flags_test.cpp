@@ -52,6 +52,7 @@ TEST(Flags, LeaveTheOtherArgumentsInTheirOrder) {
   EXPECT_THAT(split.words, ElementsAre("bf16=true", "dataset=a"));
   EXPECT_THAT(split_flags({"--bf16", "tune.yaml"}, kOwn).others, ElementsAre("tune.yaml"));
   EXPECT_THAT(split_flags({"--seed", "3", "--config", "tune.yaml"}, kOwn).others, ElementsAre("tune.yaml"));
+  EXPECT_THAT(split_flags({"--report_to", "tensorboard", "-q"}, kOwn).others, ElementsAre("-q"));
   EXPECT_THAT(split_flags({"--", "--bf16"}, kOwn).others, ElementsAre("--", "--bf16"));
 }
 

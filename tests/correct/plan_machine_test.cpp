@@ -1,8 +1,10 @@
 // Tests which hosts of a planned machine count as connected by fast links.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
 
+#include "base/error.h"
 #include "gpu_plugin.h"
 #include "graph/ops.h"
 #include "paths.h"
@@ -44,14 +46,24 @@ Program sum_over(const MeshAxes& mesh) {
 // The hosts of "gb200:2x2" are in one rack, those of "h100:2x2" are not.
 constexpr std::array kTargets{"gb200:2x2", "h100:2x2"};
 
-Request request_for(const std::string& target) {
+Request request_for(const std::string& target, int64_t devices = 4) {
   Recipe recipe;
   recipe.model_name_or_path = (source_folder() / "tests/reference/models/llama").string();
   recipe.target = target;
-  recipe.mesh = {{"fsdp", 4}};
+  recipe.mesh = {{"fsdp", devices}};
   recipe.lora_rank = 4;
   recipe.cutoff_len = 64;
   return Request(recipe, Command::kPlan);
+}
+
+// A host usually has at most eight devices, and a rack of GB200 has 72.
+TEST(Machine, ManyDevicesNeedTheNumberOfHosts) {
+  EXPECT_EQ(machine_size(request_for("h100", 8)).per_host, 8);
+  EXPECT_EQ(machine_size(request_for("h100:16", 16)).per_host, 16);
+  EXPECT_EQ(machine_size(request_for("h100:2x8", 16)).hosts, 2);
+  EXPECT_EQ(machine_size(request_for("gb200", 72)).count(), 72);
+  EXPECT_THAT([] { machine_size(request_for("h100", 16)); },
+              testing::ThrowsMessage<UserError>(testing::HasSubstr("write h100:HOSTSxDEVICES (such as h100:2x8)")));
 }
 
 void expect_network_outside_racks(const std::vector<Traffic>& rows, const std::string& target) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -93,10 +94,10 @@ class MeshOfHosts : public testing::Test {
  protected:
   void SetUp() override { require_gpu_plugin("rocm"); }
 
-  // `device` is an AMD device. Each device has one row of `length` tokens.
-  Request request(const std::string& device, double network_gb_per_s, int64_t length) {
+  // `device` is an AMD device. Each device has one row of `length` tokens. `figures` are more lines of the target file.
+  Request request(const std::string& device, double network_gb_per_s, int64_t length, const std::string& figures) {
     const std::filesystem::path target = folder_ / "target.yaml";
-    std::ofstream(target) << "like: " << device << "\nnetwork_gb_per_s: " << network_gb_per_s << "\n";
+    std::ofstream(target) << "like: " << device << "\nnetwork_gb_per_s: " << network_gb_per_s << "\n" << figures;
     Recipe recipe;
     recipe.model_name_or_path = (source_folder() / "examples/models/llama3.1-405b").string();
     recipe.target = target.string() + ":2x8";
@@ -108,8 +109,9 @@ class MeshOfHosts : public testing::Test {
     recipe.gradient_checkpointing = "full";
     return Request(recipe, Command::kPlan);
   }
-  std::vector<MeshCandidate> candidates(const std::string& device, double network_gb_per_s) {
-    const Request one = request(device, network_gb_per_s, 4096);
+  std::vector<MeshCandidate> candidates(const std::string& device, double network_gb_per_s,
+                                        const std::string& figures = "") {
+    const Request one = request(device, network_gb_per_s, 4096, figures);
     return mesh_candidates(one, Machine::of(one));
   }
   // Returns how many times longer the best mesh without dp takes than the best mesh, by the guess.
@@ -133,6 +135,16 @@ TEST_F(MeshOfHosts, TheGuessKnowsSlowLinks) {
   // host, is not possible.
   const MeshCandidate large = candidates("mi210", kSlow).front();
   EXPECT_EQ(large.variant.mesh->at("dp"), 1) << large.text;
+}
+
+// A group of two or four MI300X uses only the direct links between its devices.
+TEST_F(MeshOfHosts, TheGuessKnowsDirectLinks) {
+  const auto guess = [](const std::vector<MeshCandidate>& all, const std::string& text) {
+    return std::ranges::find(all, text, &MeshCandidate::text)->guessed_seconds;
+  };
+  const auto direct = candidates("mi300x", kFast), by_switch = candidates("mi300x", kFast, "link_peers: 0\n");
+  EXPECT_GT(guess(direct, "mesh dp 2 x fsdp 4 x tp 2"), guess(by_switch, "mesh dp 2 x fsdp 4 x tp 2"));
+  EXPECT_DOUBLE_EQ(guess(direct, "mesh dp 2 x fsdp 8"), guess(by_switch, "mesh dp 2 x fsdp 8"));
 }
 
 }  // namespace

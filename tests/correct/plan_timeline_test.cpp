@@ -226,6 +226,10 @@ TEST(Timeline, AConditionalCountsItsLongestBranch) {
 }
 
 TEST(Timeline, DirectLinksServeTheirTwoDevicesOnly) {
+  EXPECT_DOUBLE_EQ(share_of_links(7, 2), 1.0 / 7);
+  EXPECT_EQ(share_of_links(7, 8), 1);
+  EXPECT_EQ(share_of_links(7, 1), 1) << "nothing is sent";
+  EXPECT_EQ(share_of_links(0, 2), 1) << "links to a switch";
   Transfer transfer{.group = 8, .on_host = 8, .link_bytes = 7e9};
   Target target = kTarget;
   target.link_gb_per_s = 70;

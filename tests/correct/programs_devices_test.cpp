@@ -187,6 +187,17 @@ TEST(Devices, OfASocketAreSharedByItsProcesses) {
   }
 }
 
+// Other programs hold all memory of the second device, which `device_count: 1` does not use.
+TEST(Devices, ThatAreNotAskedForStayClosed) {
+  for (const auto& [plugin, driver] : kGpus) {
+    EXPECT_THAT(opened_with(plugin, driver, "20,0,20", {.count = 1, .memory_utilization = 0.5}),
+                AllOf(HasSubstr("memory_fraction=float 0.5 "), HasSubstr("visible_devices=0;")));
+    for (const int64_t count : {0, 2, 3})
+      EXPECT_THAT(opened_with(plugin, driver, "20,20", {.count = count, .memory_utilization = 0.5}),
+                  Not(HasSubstr("visible_devices")));
+  }
+}
+
 TEST(Devices, MustBeEnoughForTheProcesses) {
   for (const auto& [plugin, driver] : kGpus)
     for (const std::string& one : opened_by(3, plugin, driver, "20,20", [](int) {}))

@@ -7,6 +7,7 @@
 
 #include "environment.h"
 #include "runtime/vendors/choice.h"
+#include "runtime/vendors/libraries.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -92,6 +93,29 @@ TEST_F(PluginChoiceTest, TheCpuDoesNotReplaceAGpu) {
   make("dev/kfd");
   EXPECT_EQ(chosen(), "rocm");
   EXPECT_THAT(choose_plugin(machine).skipped, IsEmpty());
+}
+
+TEST_F(PluginChoiceTest, NamesThePluginThatIsMissingForAGpu) {
+  make_plugins("libmadehip7.so");
+  std::filesystem::remove_all(plugins / "cuda");
+  EXPECT_THAT(choose_plugin(machine).absent, IsEmpty());
+  make("dev/nvidiactl");
+  EXPECT_EQ(chosen(), "cpu");
+  EXPECT_THAT(choose_plugin(machine).absent, ElementsAre("cuda"));
+  make("dev/kfd");
+  EXPECT_EQ(chosen(), "rocm");
+  EXPECT_THAT(choose_plugin(machine).absent, IsEmpty()) << "a GPU is used";
+}
+
+// A container sees the version of the host's kernel driver, also if it has no access to the driver.
+TEST_F(PluginChoiceTest, ADriverMustAnswer) {
+  make("sys/module/nvidia/version", "580.95.05\n");
+  const std::string library = folder / "libmadedriver.so";
+  Vendor vendor = *vendor_named("cuda");
+  vendor.driver.library = library;
+  EXPECT_EQ(driver_version(vendor, machine), "");
+  compile(library, "int cuDriverGetVersion(int* version) { *version = 13000; return 0; }");
+  EXPECT_EQ(driver_version(vendor, machine), "CUDA 13.0, driver 580.95.05");
 }
 
 // The loader of the system searches LD_LIBRARY_PATH before a plugin's RUNPATH.

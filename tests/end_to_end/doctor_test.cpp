@@ -88,14 +88,26 @@ TEST(Doctor, WithoutThePluginTheDisksAreStillMeasured) {
 TEST(Doctor, FoldersThatCannotBeWrittenHaveARemedy) {
   const TempFolder folder;
   const Environment cache("FETTLE_CACHE", "/dev/null/fettle");
-  const Outcome run = run_fettle(
-      folder, {"doctor", "plugin=" + (folder / "xla_rocm_plugin.so").string(), "output_dir=/dev/null/out", "--json"});
-  EXPECT_EQ(run.code, 4) << run.err;
-  const Checks checks = checks_of(run);
-  for (const auto& [check, name] : {std::pair{"cache disk", "FETTLE_CACHE"}, {"output disk", "output_dir"}}) {
-    EXPECT_EQ(verdict(checks, check), "bad");
-    EXPECT_EQ(checks.at(check)["remedy"], fmt::format("set {} to a folder that you can write to", name));
+  std::filesystem::create_symlink("loop", folder / "loop");  // the system refuses to follow it
+  for (const std::string& output : {std::string("/dev/null/out"), (folder / "loop/out").string()}) {
+    const Outcome run = run_fettle(
+        folder, {"doctor", "plugin=" + (folder / "xla_rocm_plugin.so").string(), "output_dir=" + output, "--json"});
+    EXPECT_EQ(run.code, 4) << run.err;
+    const Checks checks = checks_of(run);
+    for (const auto& [check, name] : {std::pair{"cache disk", "FETTLE_CACHE"}, {"output disk", "output_dir"}}) {
+      EXPECT_EQ(verdict(checks, check), "bad");
+      EXPECT_EQ(checks.at(check)["remedy"], fmt::format("set {} to a folder that you can write to", name));
+    }
   }
+}
+
+// The fault may quote names and other programs' messages.
+TEST(Doctor, TheRemedyIsTheLastPartOfAnError) {
+  const TempFolder folder;
+  const std::string plugin = folder / "a; b" / "xla_rocm_plugin.so";
+  const Checks checks = checks_of(run_fettle(folder, {"doctor", "plugin=" + plugin, "--json"}));
+  EXPECT_EQ(checks.at("plugin")["text"], "plugin " + plugin + ": no such file");
+  EXPECT_THAT(checks.at("plugin")["remedy"].get<std::string>(), testing::StartsWith("install ROCm's libraries"));
 }
 
 // Makes a plugin that is linked to two libraries of ROCm. Only one of them exists.
@@ -119,6 +131,26 @@ TEST(Doctor, NamesEachLibraryThatIsMissing) {
   EXPECT_THAT(run.out, Not(HasSubstr("libmadehere.so.1 is missing")));
   EXPECT_EQ(verdict(checks, "devices"), "bad");
   EXPECT_EQ(verdict(checks, "cache disk"), "ok");
+}
+
+// Makes a plugin whose driver's library is in a folder that only the plugin names, as ROCm's is.
+TEST(Doctor, AsksTheDriverThatThePluginLoads) {
+  const TempFolder folder;
+  const std::string made =
+      "cd " + folder.path().string() +
+      " && echo 'int hipDriverGetVersion(int* version) { *version = 71400000; return 0; }' > hip.c && gcc -shared "
+      "-fPIC -Wl,-soname,libamdhip64.so.7 hip.c -o libamdhip64.so.7 && echo 'int hipDriverGetVersion(int*); int "
+      "user(int* version) { return hipDriverGetVersion(version); }' > user.c && gcc -shared -fPIC user.c "
+      "libamdhip64.so.7 -Wl,-rpath,'$ORIGIN' -o xla_rocm_plugin.so";
+  ASSERT_EQ(std::system(made.c_str()), 0);
+  const std::vector<std::string> words{"doctor", "plugin=" + (folder / "xla_rocm_plugin.so").string(), "--json"};
+  const Checks checks = checks_of(run_fettle(folder, words));
+  EXPECT_EQ(verdict(checks, "driver"), "ok");
+  EXPECT_THAT(checks.at("driver")["text"].get<std::string>(), HasSubstr("ROCM 7.14"));
+  std::filesystem::remove(folder / "libamdhip64.so.7");
+  const Checks without = checks_of(run_fettle(folder, words));
+  EXPECT_EQ(without.at("library")["figures"]["name"], "libamdhip64.so.7");
+  EXPECT_EQ(verdict(without, "driver"), "skipped") << "the kernel's driver may be there";
 }
 
 using DoctorOnStandIn = StandInHip;

@@ -44,6 +44,19 @@ TEST(Flags, OverrideTheRecipe) {
   EXPECT_EQ(quiet.code, 0) << quiet.err;
   EXPECT_EQ(quiet.out, outcome.out);
   EXPECT_THAT(run_fettle(folder, {"-q", "convrt"}).err, HasSubstr("did you mean 'convert'?"));
+  for (const char* flag : {"-q", "--quiet", "-v", "--verbose"})
+    EXPECT_EQ(run_fettle(folder, {"convert", (folder / "tune.yaml").string(), flag, "lora_rank=3", "--seed", "7"}).out,
+              outcome.out)
+        << flag;
+}
+
+TEST(Flags, ThePortOfLaunchIsChecked) {
+  const TempFolder folder;
+  for (const char* port : {"70000", "0", "-5"}) {
+    const Outcome outcome = run_fettle(folder, {"launch", "--hosts", "a,b", "--port", port, "tune.yaml"});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(std::string("--port: Value ") + port + " not in range 1 to 65535"));
+  }
 }
 
 TEST(Flags, ThatAreUnknownEndTheCommand) {

@@ -116,12 +116,28 @@ TEST(HostMemory, APlanForThisMachineThatDoesNotFit) {
   EXPECT_THAT(run.out + run.err, AllOf(HasSubstr("GB"), HasSubstr("weights")));
 }
 
+TEST(HostMemory, APlanForTheMeshesOfThisMachineThatDoNotFit) {
+  TempFolder folder;
+  const Outcome run =
+      run_fettle(folder, with({"plan", "mesh=auto", "device_count=2", "--json"}, too_large(folder / "out")));
+  ASSERT_EQ(run.code, 3) << run.err;
+  const nlohmann::json json = nlohmann::json::parse(run.out);
+  EXPECT_EQ(json["fits"], false);
+  EXPECT_TRUE(json.contains("remedies"));
+  ASSERT_EQ(json["meshes"].size(), 1u) << "the mesh with the fewest bytes per device";
+  EXPECT_EQ(json["meshes"][0]["verdict"], "does not fit");
+}
+
 TEST(HostMemory, TrainingIsRefusedBeforeAnythingIsRead) {
   TempFolder folder;
-  const Outcome run = run_fettle(folder, with({"train", "dataset=/nowhere/rows.jsonl"}, too_large(folder / "out")));
-  EXPECT_EQ(run.code, 3) << run.err;
-  EXPECT_THAT(run.err, AllOf(HasSubstr("GB"), HasSubstr("optim: adamw_8bit")));
-  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{}, std::vector<std::string>{"mesh=auto", "device_count=2"}}) {
+    const Outcome run =
+        run_fettle(folder, with(with({"train", "dataset=/nowhere/rows.jsonl"}, too_large(folder / "out")), more));
+    EXPECT_EQ(run.code, 3) << run.err;
+    EXPECT_THAT(run.err, AllOf(HasSubstr("GB"), HasSubstr("optim: adamw_8bit")));
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+  }
 }
 
 // The rows of the step are short, but the held-out row is so long that its evaluation needs more than 1.5 GB.

@@ -109,6 +109,16 @@ TEST_F(StandInHip, EachByteGoesOnceToEachOfEightDevicesThatNeedsIt) {
   for (const Work& pool : pools) EXPECT_EQ(pool.calls, 1);
 }
 
+TEST_F(StandInHip, OnlyTheDevicesThatAreAskedForAreOpened) {
+  set("STAND_IN_DEVICES", 2);
+  const Outcome trained = run(words("out", {"max_steps=1", "device_count=1"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const std::vector<Work> pools = counted("pools");
+  ASSERT_EQ(pools.size(), 2u);
+  EXPECT_EQ(pools[0].calls, 1);
+  EXPECT_EQ(pools[1].calls, 0);
+}
+
 // Returns the name of the mesh in the line "mesh dp 4 ... taken; limited by ..." of a table.
 std::string taken_mesh(const std::string& text) {
   std::istringstream lines(text);

@@ -276,10 +276,13 @@ std::vector<std::string> describe(const Assumptions& assumptions) {
   return out;
 }
 
+double share_of_links(int link_peers, double members) {
+  return link_peers > 0 && members > 1 ? std::min(1.0, (members - 1) / link_peers) : 1;
+}
+
 double seconds_of(const Transfer& transfer, const Target& target, const Assumptions& assumptions) {
-  double links = target.link_gb_per_s * 1e9 * assumptions.link_share;
-  const double peers = static_cast<double>(transfer.on_host - 1);
-  if (target.link_peers > 0 && peers > 0) links *= std::min(1.0, peers / target.link_peers);
+  const double links = target.link_gb_per_s * 1e9 * assumptions.link_share *
+                       share_of_links(target.link_peers, static_cast<double>(transfer.on_host));
   const double network = target.network_gb_per_s * 1e9 * assumptions.link_share;
   const double on_links = transfer.link_bytes > 0 ? transfer.link_bytes / links : 0;
   const double on_network = transfer.network_bytes > 0 ? transfer.network_bytes / network : 0;

@@ -59,9 +59,12 @@ struct Timeline {
   std::vector<std::string> unknown_kernels;
 };
 
+// Returns the share of a device's link rate that a group of `members` devices of one host can use. If links connect
+// single pairs of devices (Target::link_peers), a group uses only the links between its own devices.
+double share_of_links(int link_peers, double members);
+
 // Returns the seconds of a transfer over the target's links and network. Both reach only the assumed share of the data
-// sheet's bandwidth. If links connect single pairs of devices (target.link_peers), a group uses only the links between
-// its own devices.
+// sheet's bandwidth. A group uses only its share of the links (share_of_links).
 double seconds_of(const Transfer& transfer, const Target& target, const Assumptions& assumptions);
 
 // Simulates the schedule. An instruction takes the longest of three times: its FLOPs at the dtype's rate, its bytes at

@@ -81,16 +81,25 @@ PluginChoice choose_plugin(const fs::path& root) {
   for (const Vendor& vendor : vendors()) {
     if (!has_device(vendor, root)) continue;
     const fs::path path = Plugin::find(std::string(vendor.name));
-    if (path.empty()) continue;
+    if (path.empty()) {
+      choice.absent.push_back(vendor.name);
+      continue;
+    }
     if (vendor.device_file.empty() && !first.empty()) break;  // the CPU does not replace a GPU without a word
     if (can_run(path, vendor)) {
       choice.plugin = path;
+      if (!vendor.device_file.empty()) choice.absent.clear();
       return choice;
     }
     choice.skipped.push_back(vendor.name);
     if (first.empty()) first = path;
   }
   return {first, {}};
+}
+
+std::string absence_text(std::string_view vendor) {
+  return fmt::format("this machine has a device for plugin {}, but the plugin is not installed, so plugin cpu is used",
+                     vendor);
 }
 
 }  // namespace fettle

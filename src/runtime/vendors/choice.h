@@ -22,11 +22,16 @@ std::string device_state(const Vendor& vendor, const std::filesystem::path& root
 struct PluginChoice {
   std::filesystem::path plugin;           // empty when there is none
   std::vector<std::string_view> skipped;  // vendors with a device and a plugin, which cannot run
+  // If the CPU's plugin is taken: vendors with a device, whose plugins are not installed.
+  std::vector<std::string_view> absent = {};
 };
 
 // Returns the first vendor's plugin for which there is a device and which can run: all libraries load to which it is
 // linked. If no plugin of a GPU can run, but a GPU has one, returns the first such plugin, whose error has the remedy.
 // The CPU would be far too slow for most jobs that are meant for a GPU. Throws UserError like find_cache().
 PluginChoice choose_plugin(const std::filesystem::path& root = "/");
+
+// Returns what to tell the user about one of PluginChoice::absent, without a remedy.
+std::string absence_text(std::string_view vendor);
 
 }  // namespace fettle

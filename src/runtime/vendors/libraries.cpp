@@ -160,21 +160,19 @@ bool linked_libraries_load(const fs::path& plugin, const Vendor& vendor) {
   });
 }
 
-std::string driver_version(const Vendor& vendor) {
+std::string driver_version(const Vendor& vendor, const fs::path& root) {
   const Driver& driver = vendor.driver;
   if (driver.library.empty()) return "";
-  std::string said;
-  if (void* const library = dlopen(std::string(driver.library).c_str(), RTLD_NOW | RTLD_LOCAL)) {
-    const std::string call(driver.version_call);
-    const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(library, call.c_str()));
-    int version = 0;
-    if (ask != nullptr && ask(&version) == 0 && version > 0)
-      said = fmt::format("{} {}.{}", vendor.target_platform, version / driver.version_unit,
-                         version % driver.version_unit / (driver.version_unit / 100));
-  }
-  std::ifstream file{std::string(driver.version_file)};
-  if (std::string release; std::getline(file, release))
-    said += fmt::format("{}driver {}", said.empty() ? "" : ", ", release);
+  void* const library = dlopen(std::string(driver.library).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return "";
+  const std::string call(driver.version_call);
+  const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(library, call.c_str()));
+  int version = 0;
+  if (ask == nullptr || ask(&version) != 0 || version <= 0) return "";
+  std::string said = fmt::format("{} {}.{}", vendor.target_platform, version / driver.version_unit,
+                                 version % driver.version_unit / (driver.version_unit / 100));
+  std::ifstream file{root / fs::path(driver.version_file).relative_path()};
+  if (std::string release; std::getline(file, release)) said += fmt::format(", driver {}", release);
   return said;
 }
 

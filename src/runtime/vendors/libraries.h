@@ -33,7 +33,10 @@ bool linked_libraries_load(const std::filesystem::path& plugin, const Vendor& ve
 // trusted, because somebody chose them: in FETTLE_PLUGIN_PATH, in the recipe or by installing Fettle.
 void require_trust(const std::filesystem::path& plugin, const Vendor& vendor);
 
-// Returns the driver's version, such as "CUDA 13.0, driver 580.65.06"; "" when the driver does not report it.
-std::string driver_version(const Vendor& vendor);
+// Returns the driver's version, such as "CUDA 13.0, driver 580.65.06". The second part is left out if the kernel does
+// not tell it. Returns "" when the driver's library does not load or does not answer. In a container, the kernel may
+// have a driver that the container cannot reach. `root` is the folder with this machine's folder sys; only tests give
+// another one.
+std::string driver_version(const Vendor& vendor, const std::filesystem::path& root = "/");
 
 }  // namespace fettle

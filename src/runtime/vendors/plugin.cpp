@@ -283,6 +283,8 @@ std::shared_ptr<const Plugin> Plugin::load(const std::string& name_or_path) {
         "plugin {} cannot run here, because libraries of its vendor are missing (`fettle doctor plugin={}` names "
         "them), so plugin {} is used; the key `plugin` chooses one",
         skipped, skipped, plugin->name_);
+  for (const std::string_view absent : choice.absent)
+    warn("{}; `fettle doctor` names the remedy, and `plugin: cpu` hides this warning", absence_text(absent));
   return plugin;
 }
 

@@ -83,22 +83,23 @@ std::optional<Float8> float8_of(std::string_view capability) {
   return major > 8 || (major == 8 && minor >= 9) ? std::optional(Float8{}) : std::nullopt;
 }
 
+// `fettle doctor` shows the part of an error after the last "; " as its remedy, so no remedy here contains "; ".
 const std::vector<Vendor>& vendors() {
   static const std::vector<Vendor> rows = {
       gpu_vendor(
           "rocm", "ROCM", {.own = "/dev/kfd", .nodes = "/sys/class/kfd/kfd/topology/nodes"},
           {"libamdhip64.so.7", "ROCR_VISIBLE_DEVICES", "hipDriverGetVersion", 10'000'000, "/sys/module/amdgpu/version"},
           {},
-          "install ROCm's libraries: for an MI300X, the package amdrocm-core-sdk7.14-gfx942 of AMD's repository; for "
-          "other devices, see docs/gpus.md. The plugin comes with the wheel's extra [rocm], or with `make plugins`, "
-          "which also makes stand-ins for the libraries, enough for `fettle plan`"),
+          "install ROCm's libraries: for an MI300X, the package amdrocm-core-sdk7.14-gfx942 of AMD's repository, for "
+          "other devices the one that docs/gpus.md names. The plugin comes with the wheel's extra [rocm], or with "
+          "`make plugins`, which also makes stand-ins for the libraries, enough for `fettle plan`"),
       gpu_vendor(
           "cuda", "CUDA", {.own = "/dev/nvidiactl", .shared = "/dev/dxg"},
           {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version", true},
           {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
            "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
           "run `make plugins` to fetch the plugin, the compiler parts it needs and, if NVIDIA's driver is there, "
-          "CUDA's libraries; or install the wheel with its extra [cuda] (docs/install.md)"),
+          "CUDA's libraries, or install the wheel with its extra [cuda] (docs/install.md)"),
       {
           .name = "cpu",
           .file_word = "cpu",
