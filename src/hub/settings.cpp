@@ -6,6 +6,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "hub/http.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -41,7 +43,10 @@ std::string checked_endpoint(std::string endpoint, const char* name) {
   const bool web = endpoint.starts_with("https://") || endpoint.starts_with("http://");
   const bool plain =
       std::none_of(endpoint.begin(), endpoint.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
-  if (!web || !plain || endpoint.find_first_of("@?#") != std::string::npos)
+  if (endpoint.find('@') != std::string::npos)
+    throw UserError("{}: '{}' has an @; Fettle takes no name and password from an address, so leave them out", name,
+                    without_login(endpoint));
+  if (!web || !plain || endpoint.find_first_of("?#") != std::string::npos)
     throw UserError("{}: '{}' is not an address; set it to something like https://huggingface.co", name, endpoint);
   return endpoint;
 }
