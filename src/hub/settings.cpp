@@ -112,7 +112,7 @@ void check_token(const std::string& token, const std::string& where) {
 
 HubSettings read_hub_settings(Hub hub) {
   HubSettings out = hub == Hub::kModelScope ? model_scope() : hugging_face();
-  out.offline = environment_is_on(environment("HF_HUB_OFFLINE").empty() ? "TRANSFORMERS_OFFLINE" : "HF_HUB_OFFLINE");
+  out.offline = environment_is_on(offline_variable());
   out.connect_seconds = seconds_of("HF_HUB_ETAG_TIMEOUT", out.connect_seconds);
   out.stall_seconds = seconds_of("HF_HUB_DOWNLOAD_TIMEOUT", out.stall_seconds);
   return out;

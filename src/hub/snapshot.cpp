@@ -10,6 +10,7 @@
 #include "hub/download.h"
 #include "hub/hub_api.h"
 #include "hub/refusal.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -97,7 +98,7 @@ Snapshot Snapshot::open(const HubSettings& settings, const RepoName& repo) {
   const InterruptScope interrupts;
   Snapshot out(settings, repo);
   if (settings.offline)
-    out.take_cached("HF_HUB_OFFLINE forbids downloads");
+    out.take_cached(fmt::format("{} forbids downloads", offline_variable()));
   else
     out.ask();
   out.folder_ = out.cached_.snapshot(out.commit_);

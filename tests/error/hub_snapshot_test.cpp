@@ -101,7 +101,13 @@ TEST_F(HubRefusals, NoNetwork) {
         Snapshot::open(settings, {RepoKind::kDataset, "org/rows", "v1"});
       }),
       AllOf(HasSubstr("org/rows is not on this machine: it is not in"), HasSubstr("HF_HUB_OFFLINE forbids downloads"),
-            HasSubstr("fettle download org/rows --dataset --revision v1")));
+            HasSubstr("fettle download org/rows --dataset --revision v1`")));
+  settings.hub = Hub::kModelScope;
+  EXPECT_THAT(user_error([&] {
+                Snapshot::open(settings, {RepoKind::kModel, "org/small-model", ""});
+              }),
+              AllOf(HasSubstr("fettle download org/small-model --modelscope`"),
+                    HasSubstr("copy org--small-model from there to " + (hub.cache() / "models").string())));
 }
 
 TEST_F(HubRefusals, WrongContent) {
