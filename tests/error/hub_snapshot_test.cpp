@@ -127,6 +127,18 @@ TEST_F(HubRefusals, MoreThanWasAnnounced) {
   expect_no_weights();
 }
 
+// ModelScope cuts a list after 3000 entries without a word. The hub of these tests lists one folder.
+TEST_F(HubRefusals, AListThatModelScopeMayHaveCut) {
+  const auto error = [&](const std::string& name) {
+    return user_error([&] { Snapshot::open(hub.settings(Hub::kModelScope), {RepoKind::kModel, name, ""}); });
+  };
+  for (int i = 0; i < 2998; ++i) hub.put(fmt::format("models/org/many/{}.txt", i), "");
+  EXPECT_EQ(error("org/many"), "no error");
+  fs::rename(hub.path() / "models/org/many", hub.path() / "models/org/more");
+  hub.put("models/org/more/last.txt", "");
+  EXPECT_THAT(error("org/more"), HasSubstr("models/org/more has more files than Fettle can list (3000 files"));
+}
+
 TEST_F(HubRefusals, AConnectionThatAlwaysBreaks) {
   hub.set_faults({{{"kind", "cut"}, {"match", "model.safetensors"}, {"times", 99}}});
   EXPECT_THAT(fetch_error(), AllOf(HasSubstr("5 times"), HasSubstr("start again to continue")));
