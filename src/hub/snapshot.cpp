@@ -128,6 +128,11 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
   for (const HubFile* file : missing) cached_.link(commit_, *file, --uses[file->etag] > 0);
 }
 
+void Snapshot::keep() const {
+  std::error_code failed;
+  fs::create_directories(folder_, failed);
+}
+
 void Snapshot::mark_missing(const std::vector<std::string>& paths) const {
   if (!without_network_.empty() || settings_.hub != Hub::kHuggingFace) return;
   for (const std::string& path : paths)
