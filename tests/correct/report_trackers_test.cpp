@@ -126,6 +126,12 @@ TEST_F(TrackersTest, MlflowNeedsTheAddressOfAServer) {
 
 // The first request to the server is sent when figures are written. So a server that is down does not disturb the
 // start.
+TEST_F(TrackersTest, MlflowDoesNotShowThePasswordOfItsAddress) {
+  const Environment set("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow");
+  EXPECT_THAT(user_error([] { open_mlflow({}); }),
+              AllOf(HasSubstr("postgresql://***@db/mlflow"), Not(HasSubstr("secret"))));
+}
+
 TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
   const Environment set("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
   const std::unique_ptr<Tracker> tracker = open_mlflow({});

@@ -29,7 +29,7 @@ HubSettings server_of_environment() {
     throw UserError(
         "MLFLOW_TRACKING_URI is {}, wanted the address of a server: start one with `mlflow server` and set "
         "MLFLOW_TRACKING_URI=http://127.0.0.1:5000",
-        out.endpoint.empty() ? "not set" : "'" + out.endpoint + "'");
+        out.endpoint.empty() ? "not set" : "'" + without_login(out.endpoint) + "'");
   const std::string user = environment("MLFLOW_TRACKING_USERNAME"), password = environment("MLFLOW_TRACKING_PASSWORD");
   if (!user.empty() && !password.empty()) {
     const size_t host = out.endpoint.find("://") + 3;
