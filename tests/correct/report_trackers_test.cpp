@@ -286,6 +286,19 @@ TEST_F(TrackersTest, ADatabaseOfAnOlderTrackioIsNamed) {
   EXPECT_EQ(read_text(folder / "p.db"), before);
 }
 
+// trackio keeps what Python's isalnum accepts, and - and _.
+TEST_F(TrackersTest, TrackioNamesItsFileAfterTheProject) {
+  const TempFolder folder;
+  const Environment place("TRACKIO_DIR", folder.path().string());
+  for (const auto& [project, file] : {std::pair{"\u5ba2\u670d", "\u5ba2\u670d.db"},
+                                      {"caf\u00e9 1/2", "caf\u00e912.db"},
+                                      {"a-b_c.d", "a-b_cd.db"},
+                                      {"\u2026", "default.db"}}) {
+    open_trackio({.id = "abcd1234", .name = "n", .project = project});
+    EXPECT_TRUE(std::filesystem::exists(folder / file)) << project;
+  }
+}
+
 TEST_F(TrackersTest, TrackioNamesItsFolderOnlyWhenItCannotBeWritten) {
   const TempFolder folder;
   const Environment place("TRACKIO_DIR", (folder / "file").string());
