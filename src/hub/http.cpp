@@ -23,8 +23,10 @@ using Url = std::unique_ptr<CURLU, void (*)(CURLU*)>;
 
 Url parsed(const std::string& url) {
   Url out(curl_url(), curl_url_cleanup);
-  if (curl_url_set(out.get(), CURLUPART_URL, url.c_str(), CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
-    throw UserError("'{}' is not an address that can be fetched", url.substr(0, url.find('?')));
+  if (curl_url_set(out.get(), CURLUPART_URL, url.c_str(), CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK) {
+    const std::string shown = without_login(url);
+    throw UserError("'{}' is not an address that can be fetched", shown.substr(0, shown.find('?')));
+  }
   return out;
 }
 
@@ -118,6 +120,12 @@ bool HttpFailure::unreachable() const {
 std::string host_of(const std::string& url) {
   const Url address = parsed(url);
   return part_of(address, CURLUPART_HOST);
+}
+
+std::string without_login(std::string url) {
+  const size_t scheme = url.find("://"), end = url.rfind('@');
+  if (scheme == std::string::npos || end == std::string::npos || end < scheme + 3) return url;
+  return url.replace(scheme + 3, end - scheme - 3, "***");
 }
 
 bool same_origin(const std::string& a, const std::string& b) {

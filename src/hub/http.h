@@ -50,6 +50,8 @@ class HubRefusal : public UserError {
 
 // Returns the host of an address without the port: "cdn.example.org".
 std::string host_of(const std::string& url);
+// Returns the address with *** in place of a user's name and password ("https://me:secret@host"), for messages.
+std::string without_login(std::string url);
 // Returns whether both addresses have the same scheme, host and port.
 bool same_origin(const std::string& a, const std::string& b);
 // Returns the address to which a redirect leads. Throws UserError when the new address is neither http nor https, and

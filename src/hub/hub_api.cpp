@@ -13,6 +13,9 @@ using nlohmann::json;
 
 constexpr int kMostPages = 10000;
 constexpr size_t kMostFiles = 5000000;
+// ModelScope cuts the list of a model after so many files and folders, and does not say so. Source:
+// REPO_FILES_TRUNCATION_LIMIT in modelscope_hub.
+constexpr size_t kMostModelScopeEntries = 3000;
 
 // Returns what is thrown if a reply is not that of a hub.
 HubRefusal not_a_hub(const std::string& what) {
@@ -67,11 +70,11 @@ HubFile model_scope_file(const json& entry) {
   return {.path = text_in(entry, "Path"), .size = count_in(entry, "Size"), .etag = sum, .oid = sum};
 }
 
-[[noreturn]] void throw_too_many_files(const HubSettings& settings, const RepoName& repo) {
+[[noreturn]] void throw_too_many_files(const HubSettings& settings, const RepoName& repo, size_t most = kMostFiles) {
   throw UserError(
       "{} has more files than Fettle can list ({} files, or {} pages of them); fetch the files that you need with "
       "another tool, and replace the repository's name by the path of their folder",
-      page_url(settings, repo), kMostFiles, kMostPages);
+      page_url(settings, repo), most, kMostPages);
 }
 
 HttpReply ask(const HubSettings& settings, const RepoName& repo, const std::string& url, int attempts) {
@@ -115,6 +118,7 @@ Listing list_model_scope(const HubSettings& settings, const RepoName& repo, cons
           fmt::format("{}: found no list of files: {}", api_url(settings, repo), text_in(reply, "Message")));
     for (const json& entry : *files)
       if (text_in(entry, "Type") != "tree") out.push_back(model_scope_file(entry));
+    if (!pages && files->size() >= kMostModelScopeEntries) throw_too_many_files(settings, repo, kMostModelScopeEntries);
     if (out.size() > kMostFiles) break;
     if (!pages || files->size() < kPage) return out;
   }

@@ -122,10 +122,12 @@ void throw_refusal(const HubSettings& settings, const RepoName& repo, const Http
 std::string offline_remedy(const HubSettings& settings, const RepoName& repo) {
   const RepoFolder folder(settings, repo);
   return fmt::format(
-      "Run `fettle download {}{}{}` where there is a network and copy {} from there to {}; or replace the repository's "
+      "Run `fettle download {}{}{}{}` where there is a network and copy {} from there to {}; or replace the "
+      "repository's "
       "name by the path of a local folder",
       repo.id, repo.kind == RepoKind::kDataset ? " --dataset" : "",
-      repo.revision.empty() ? "" : " --revision " + repo.revision, folder.path().filename().string(),
+      repo.revision.empty() ? "" : " --revision " + repo.revision,
+      settings.hub == Hub::kModelScope ? " --modelscope" : "", folder.path().filename().string(),
       folder.path().parent_path().string());
 }
 

@@ -6,6 +6,8 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "hub/http.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -41,7 +43,10 @@ std::string checked_endpoint(std::string endpoint, const char* name) {
   const bool web = endpoint.starts_with("https://") || endpoint.starts_with("http://");
   const bool plain =
       std::none_of(endpoint.begin(), endpoint.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
-  if (!web || !plain || endpoint.find_first_of("@?#") != std::string::npos)
+  if (endpoint.find('@') != std::string::npos)
+    throw UserError("{}: '{}' has an @; Fettle takes no name and password from an address, so leave them out", name,
+                    without_login(endpoint));
+  if (!web || !plain || endpoint.find_first_of("?#") != std::string::npos)
     throw UserError("{}: '{}' is not an address; set it to something like https://huggingface.co", name, endpoint);
   return endpoint;
 }
@@ -107,7 +112,7 @@ void check_token(const std::string& token, const std::string& where) {
 
 HubSettings read_hub_settings(Hub hub) {
   HubSettings out = hub == Hub::kModelScope ? model_scope() : hugging_face();
-  out.offline = environment_is_on(environment("HF_HUB_OFFLINE").empty() ? "TRANSFORMERS_OFFLINE" : "HF_HUB_OFFLINE");
+  out.offline = environment_is_on(offline_variable());
   out.connect_seconds = seconds_of("HF_HUB_ETAG_TIMEOUT", out.connect_seconds);
   out.stall_seconds = seconds_of("HF_HUB_DOWNLOAD_TIMEOUT", out.stall_seconds);
   return out;

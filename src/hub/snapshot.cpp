@@ -10,6 +10,7 @@
 #include "hub/download.h"
 #include "hub/hub_api.h"
 #include "hub/refusal.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -97,7 +98,7 @@ Snapshot Snapshot::open(const HubSettings& settings, const RepoName& repo) {
   const InterruptScope interrupts;
   Snapshot out(settings, repo);
   if (settings.offline)
-    out.take_cached("HF_HUB_OFFLINE forbids downloads");
+    out.take_cached(fmt::format("{} forbids downloads", offline_variable()));
   else
     out.ask();
   out.folder_ = out.cached_.snapshot(out.commit_);
@@ -125,6 +126,11 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
   std::map<std::string, int> uses;
   for (const HubFile* file : missing) ++uses[file->etag];
   for (const HubFile* file : missing) cached_.link(commit_, *file, --uses[file->etag] > 0);
+}
+
+void Snapshot::keep() const {
+  std::error_code failed;
+  fs::create_directories(folder_, failed);
 }
 
 void Snapshot::mark_missing(const std::vector<std::string>& paths) const {

@@ -33,6 +33,8 @@ class Snapshot {
   // Fetches the files that the folder lacks. All `paths` must be in files(). At any time, every file in the folder is
   // complete. Throws UserError when a file cannot be fetched.
   void fetch(const std::vector<std::string>& paths) const;
+  // Makes the folder. A later run without a network then finds this commit, even if no file of it was fetched.
+  void keep() const;
   // Records in the cache which of these files the commit lacks, as huggingface_hub does. Does nothing without a
   // network, and for ModelScope.
   void mark_missing(const std::vector<std::string>& paths) const;

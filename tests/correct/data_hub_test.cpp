@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "data/read/dataset_info.h"
+#include "data/read/hub_rows.h"
 #include "environment.h"
+#include "hub/snapshot.h"
 #include "hub_server.h"
 
 namespace fettle {
@@ -115,6 +117,63 @@ TEST_F(HubRows, RowsOfAScriptComeFromTheParquetBranch) {
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "org/made", "subset": "large"}})"); }),
               HasSubstr("org/made has no subset 'large'; it has default, small. Name one of them with `subset`"));
   EXPECT_FALSE(was_fetched("made.py"));
+}
+
+// A machine without a network has the cache of another machine.
+TEST_F(HubRows, RowsOfAScriptAreUsedWithoutANetwork) {
+  const RepoName made{RepoKind::kDataset, "org/made", ""};
+  hub.put("datasets/org/made/made.py", "raise RuntimeError()");
+  hub.put("datasets/org/made/README.md", "A data set.");
+  Snapshot::open(hub.settings(), made).fetch({"README.md"});
+  HubSettings away = hub.settings();
+  away.endpoint = "http://127.0.0.1:9";
+  const auto find_away = [&](const std::string& split) {
+    return find_source(R"({"hf_hub_url": "org/made", "split": ")" + split + "\"}", "", away);
+  };
+  for (const bool offline : {true, false}) {
+    away.offline = offline;
+    EXPECT_THAT(user_error([&] { find_away("train"); }),
+                HasSubstr("org/made: the copy in the cache has no file of rows. Run `fettle download org/made "
+                          "--dataset` where there is a network"));
+  }
+  for (const char* split : {"train", "test"})
+    hub.put(std::string("datasets/org/made@refs%convert%parquet/default/") + split + "/0000.parquet", split);
+  EXPECT_THAT(fetch_rows(hub.settings(), made).string(), HasSubstr("datasets--org--made/snapshots/"));
+  for (const bool offline : {true, false}) {
+    away.offline = offline;
+    EXPECT_THAT(names(find_away("train")), ElementsAre("default/train/0000.parquet"));
+    EXPECT_THAT(names(find_away("test")), ElementsAre("default/test/0000.parquet"));
+  }
+}
+
+TEST_F(HubRows, TheCopyOfOneSplitIsUsedWithoutANetwork) {
+  hub.put("datasets/org/made/made.py", "raise RuntimeError()");
+  hub.put("datasets/org/made@refs%convert%parquet/default/train/0000.parquet", "p");
+  find("org/made");
+  HubSettings away = hub.settings();
+  away.offline = true;
+  EXPECT_THAT(names(find_source("org/made", "", away)), ElementsAre("default/train/0000.parquet"));
+}
+
+TEST_F(HubRows, FilesBesideAScriptAreUsedWithoutANetwork) {
+  hub.put("datasets/org/made/made.py", "raise RuntimeError()");
+  hub.put("datasets/org/made/train.jsonl", kRow);
+  find("org/made");
+  HubSettings away = hub.settings();
+  away.endpoint = "http://127.0.0.1:9";
+  EXPECT_THAT(find_source("org/made", "", away).files, testing::SizeIs(1));
+}
+
+TEST_F(HubRows, AllRowsAreThoseOfAllSplits) {
+  const RepoName rows{RepoKind::kDataset, "org/rows", ""};
+  hub.put("datasets/org/rows/README.md", "A data set.");
+  EXPECT_THAT(user_error([&] { fetch_rows(hub.settings(), rows); }), HasSubstr("org/rows has no file of rows"));
+  const RepoName more{RepoKind::kDataset, "org/more", ""};
+  for (const char* file : {"README.md", "train.jsonl", "deep/test.jsonl", "picture.png", ".hidden/train.jsonl"})
+    hub.put(std::string("datasets/org/more/") + file, kRow);
+  const fs::path folder = fetch_rows(hub.settings(), more);
+  for (const char* file : {"README.md", "train.jsonl", "deep/test.jsonl"}) EXPECT_TRUE(fs::exists(folder / file));
+  for (const char* file : {"picture.png", ".hidden"}) EXPECT_FALSE(fs::exists(folder / file)) << file;
 }
 
 TEST_F(HubRows, ARevisionFollowsAnAt) {

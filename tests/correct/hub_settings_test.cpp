@@ -70,6 +70,20 @@ TEST_F(HubEnvironment, Switches) {
   EXPECT_EQ(hub_of_environment(), Hub::kModelScope);
 }
 
+TEST_F(HubEnvironment, PasswordsInAddressesAreNotShown) {
+  for (const char* address : {"https://me:secret@hub.example.org", "me:sec/ret@hub.example.org"}) {
+    const Environment mirror("HF_ENDPOINT", address);
+    EXPECT_EQ(user_error([] { read_hub_settings(Hub::kHuggingFace); }),
+              "HF_ENDPOINT: 'https://***@hub.example.org' has an @; Fettle takes no name and password from an address, "
+              "so leave them out");
+  }
+  EXPECT_EQ(user_error([] { host_of("http://me:secret@127.0.0.1:port"); }),
+            "'http://***@127.0.0.1:port' is not an address that can be fetched");
+  EXPECT_EQ(without_login("postgresql://me:s@cret@db/mlflow"), "postgresql://***@db/mlflow");
+  EXPECT_EQ(without_login("sqlite:///a@b.db"), "sqlite://***@b.db");
+  EXPECT_EQ(without_login("http://127.0.0.1:5000"), "http://127.0.0.1:5000");
+}
+
 TEST_F(HubEnvironment, ModelScope) {
   EXPECT_EQ(read_hub_settings(Hub::kModelScope).endpoint, "https://www.modelscope.cn");
   EXPECT_EQ(read_hub_settings(Hub::kModelScope).cache, home / ".cache/modelscope");

@@ -7,11 +7,13 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <fstream>
 #include <mutex>
 
 #include "base/error.h"
 #include "base/seconds_since.h"
 #include "environment.h"
+#include "hub_server.h"
 #include "report/trackers/trackers.h"
 #include "report/trackers/wandb_file.h"
 #include "temp_folder.h"
@@ -124,6 +126,12 @@ TEST_F(TrackersTest, MlflowNeedsTheAddressOfAServer) {
   }
 }
 
+TEST_F(TrackersTest, MlflowDoesNotShowThePasswordOfItsAddress) {
+  const Environment set("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow");
+  EXPECT_THAT(user_error([] { open_mlflow({}); }),
+              AllOf(HasSubstr("postgresql://***@db/mlflow"), Not(HasSubstr("secret"))));
+}
+
 // The first request to the server is sent when figures are written. So a server that is down does not disturb the
 // start.
 TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
@@ -131,6 +139,59 @@ TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
   const std::unique_ptr<Tracker> tracker = open_mlflow({});
   tracker->log({1, 0, {{"train/loss", std::nan("")}}});
   EXPECT_THROW(tracker->flush(), UserError);
+}
+
+// An MLflow server on this machine.
+class MlflowServer : public HubServer {
+ public:
+  // Writes one figure to the server, again until that succeeds.
+  void track(int64_t resumed_step = 0) {
+    const auto tracker = open_mlflow({.id = "abcd1234", .resumed_step = resumed_step, .config = {{"cutoff_len", 64}}});
+    tracker->log({1, 0, {{"train/loss", 0.5}}});
+    while (user_error([&] { tracker->flush(); }) != "no error") ++failures;
+  }
+  // Returns the ids of the runs that got the recipe's keys.
+  std::vector<std::string> runs_with_params() const {
+    std::vector<std::string> out;
+    std::ifstream file(path() / "mlflow.jsonl");
+    for (std::string line; std::getline(file, line);)
+      if (const auto asked = nlohmann::json::parse(line); asked.contains("params")) {
+        EXPECT_EQ(asked["params"][0]["value"], "64");
+        out.push_back(asked["run_id"]);
+      }
+    return out;
+  }
+  int failures = 0;  // of writing
+
+ private:
+  Environment address_{"MLFLOW_TRACKING_URI", endpoint()}, token_{"MLFLOW_TRACKING_TOKEN", "good"},
+      experiment_{"MLFLOW_EXPERIMENT_ID", "1"}, user_{"MLFLOW_TRACKING_USERNAME", std::nullopt};
+};
+
+TEST_F(TrackersTest, MlflowGetsTheRecipeWhenItsServerComesBack) {
+  MlflowServer server;
+  server.set_faults({{{"kind", "status"}, {"status", 503}, {"match", "runs/log-batch"}}});
+  server.track();
+  EXPECT_EQ(server.failures, 1);
+  EXPECT_THAT(server.runs_with_params(), ElementsAre("r1"));
+  server.track(1);
+  EXPECT_THAT(server.runs_with_params(), ElementsAre("r1")) << "a resumed run has its configuration";
+}
+
+TEST_F(TrackersTest, MlflowGetsTheRecipeForTheRunOfItsVariable) {
+  MlflowServer server;
+  const Environment run("MLFLOW_RUN_ID", "r7");
+  server.track();
+  EXPECT_THAT(server.runs_with_params(), ElementsAre("r7"));
+  server.set_faults({{{"kind", "status"},
+                      {"status", 400},
+                      {"match", "runs/log-batch"},
+                      {"body", R"({"message": "cutoff_len is 32"})"}}});
+  testing::internal::CaptureStderr();
+  server.track();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("refuses a part of the run's configuration: cutoff_len is 32"));
+  EXPECT_EQ(server.failures, 0);
 }
 
 // Returns the steps with a training loss in the only offline run of `folder`, in the order of the file.
@@ -223,6 +284,19 @@ TEST_F(TrackersTest, ADatabaseOfAnOlderTrackioIsNamed) {
               AllOf(HasSubstr("p.db: this database is from an older trackio"), HasSubstr("another `project`"),
                     Not(HasSubstr("TRACKIO_DIR"))));
   EXPECT_EQ(read_text(folder / "p.db"), before);
+}
+
+// trackio keeps what Python's isalnum accepts, and - and _.
+TEST_F(TrackersTest, TrackioNamesItsFileAfterTheProject) {
+  const TempFolder folder;
+  const Environment place("TRACKIO_DIR", folder.path().string());
+  for (const auto& [project, file] : {std::pair{"\u5ba2\u670d", "\u5ba2\u670d.db"},
+                                      {"caf\u00e9 1/2", "caf\u00e912.db"},
+                                      {"a-b_c.d", "a-b_cd.db"},
+                                      {"\u2026", "default.db"}}) {
+    open_trackio({.id = "abcd1234", .name = "n", .project = project});
+    EXPECT_TRUE(std::filesystem::exists(folder / file)) << project;
+  }
 }
 
 TEST_F(TrackersTest, TrackioNamesItsFolderOnlyWhenItCannotBeWritten) {

@@ -101,7 +101,13 @@ TEST_F(HubRefusals, NoNetwork) {
         Snapshot::open(settings, {RepoKind::kDataset, "org/rows", "v1"});
       }),
       AllOf(HasSubstr("org/rows is not on this machine: it is not in"), HasSubstr("HF_HUB_OFFLINE forbids downloads"),
-            HasSubstr("fettle download org/rows --dataset --revision v1")));
+            HasSubstr("fettle download org/rows --dataset --revision v1`")));
+  settings.hub = Hub::kModelScope;
+  EXPECT_THAT(user_error([&] {
+                Snapshot::open(settings, {RepoKind::kModel, "org/small-model", ""});
+              }),
+              AllOf(HasSubstr("fettle download org/small-model --modelscope`"),
+                    HasSubstr("copy org--small-model from there to " + (hub.cache() / "models").string())));
 }
 
 TEST_F(HubRefusals, WrongContent) {
@@ -119,6 +125,18 @@ TEST_F(HubRefusals, MoreThanWasAnnounced) {
               HasSubstr("model.safetensors: the content that 127.0.0.1 sends is longer than the listing says, or "
                         "is another part of the file"));
   expect_no_weights();
+}
+
+// ModelScope cuts a list after 3000 entries without a word. The hub of these tests lists one folder.
+TEST_F(HubRefusals, AListThatModelScopeMayHaveCut) {
+  const auto error = [&](const std::string& name) {
+    return user_error([&] { Snapshot::open(hub.settings(Hub::kModelScope), {RepoKind::kModel, name, ""}); });
+  };
+  for (int i = 0; i < 2998; ++i) hub.put(fmt::format("models/org/many/{}.txt", i), "");
+  EXPECT_EQ(error("org/many"), "no error");
+  fs::rename(hub.path() / "models/org/many", hub.path() / "models/org/more");
+  hub.put("models/org/more/last.txt", "");
+  EXPECT_THAT(error("org/more"), HasSubstr("models/org/more has more files than Fettle can list (3000 files"));
 }
 
 TEST_F(HubRefusals, AConnectionThatAlwaysBreaks) {

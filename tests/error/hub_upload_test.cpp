@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "environment.h"
 #include "hub/http.h"
 #include "hub/upload/upload.h"
 #include "hub_server.h"
@@ -33,6 +34,10 @@ class HubUploadError : public testing::Test {
 TEST_F(HubUploadError, TokensThatAreMissingOrMayNotWrite) {
   settings_.token = "";
   EXPECT_THAT(refused(), AllOf(HasSubstr("there is no token"), HasSubstr("HF_TOKEN")));
+  {
+    const Environment none("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
+    EXPECT_THAT(refused(), HasSubstr("HF_HUB_DISABLE_IMPLICIT_TOKEN forbids the use of your token"));
+  }
   EXPECT_TRUE(server_.log().empty());
   settings_.token = "wrong";
   EXPECT_THAT(refused(), AllOf(HasSubstr("does not accept the token"), HasSubstr("Invalid credentials")));
@@ -43,7 +48,10 @@ TEST_F(HubUploadError, TokensThatAreMissingOrMayNotWrite) {
 
 TEST_F(HubUploadError, WhereNothingCanBeSent) {
   settings_.offline = true;
-  EXPECT_THAT(refused(), HasSubstr("HF_HUB_OFFLINE"));
+  const Environment off("HF_HUB_OFFLINE", std::nullopt), older("TRANSFORMERS_OFFLINE", std::nullopt);
+  EXPECT_THAT(refused(), HasSubstr("unset HF_HUB_OFFLINE"));
+  const Environment transformers("TRANSFORMERS_OFFLINE", "1");
+  EXPECT_THAT(refused(), HasSubstr("unset TRANSFORMERS_OFFLINE"));
   settings_.offline = false;
   settings_.hub = Hub::kModelScope;
   EXPECT_THAT(refused(), HasSubstr("ModelScope"));

@@ -10,10 +10,13 @@ ROOT/faults.json               a list of faults; read again at each request (see
 ROOT/listing.json              if it is there: the entries of every listing
 ROOT/log.jsonl                 every request, appended
 ROOT/commits.jsonl             every commit of an upload, appended
+ROOT/mlflow.jsonl              every POST to MLflow, appended: {"function": ..., and the fields of the request}
 ROOT/ports.json                written when the server is ready: {"hub": port, "cdn": port}
 
 Uploads work as on Hugging Face's hub: repos/create, preupload, Git LFS with parts of ROOT/part_size bytes if that file
 is there, commit. They need the token "good". Large files are kept in ROOT/objects by their SHA-256.
+
+The server also has the functions of MLflow's REST API that Fettle calls. There is one run, "r1", after runs/create.
 
 Large files (.safetensors, .bin, .parquet and files above 4096 bytes) are redirected to a second server on another port,
 the CDN, which answers 400 to requests with a token. Usage: server.py ROOT
@@ -213,10 +216,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.body()
         fault = take_fault("status", self.path, self.place)
         if fault:
-            return self.reply(fault["status"], b"{}", fault.get("headers"))
+            return self.reply(fault["status"], fault.get("body", "{}").encode(), fault.get("headers"))
         if self.headers.get("Authorization") != "Bearer good" and self.place == "hub":
             return self.refuse(401, "", "Invalid credentials")
         parts = [urllib.parse.unquote(part) for part in self.path.strip("/").split("/")]
+        if parts[:3] == ["api", "2.0", "mlflow"]:
+            return self.answer_mlflow("/".join(parts[3:]), json.loads(body))
         if parts == ["api", "repos", "create"]:
             return self.make_repo(json.loads(body))
         if parts[-4:] == ["info", "lfs", "objects", "batch"]:
@@ -238,6 +243,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
                      for file in json.loads(body)["files"]]
             return self.reply_json({"files": files})
         return self.commit(repo, [json.loads(line) for line in body.decode().splitlines()])
+
+    def answer_mlflow(self, function, asked):
+        with lock, open(os.path.join(ROOT, "mlflow.jsonl"), "a+") as file:
+            file.seek(0)
+            made = '"function": "runs/create"' in file.read()
+            file.write(json.dumps({"function": function, **asked}) + "\n")
+        run = {"info": {"run_id": "r1"}}
+        return self.reply_json({"run": run, "runs": [run] if made else []})
 
     def make_repo(self, asked):
         name = os.path.join(asked.get("organization", "me"), asked["name"])

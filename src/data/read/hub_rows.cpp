@@ -12,6 +12,7 @@
 #include "data/read/data_files.h"
 #include "data/read/hub_folder.h"
 #include "hub/hub_api.h"
+#include "hub/refusal.h"
 #include "hub/snapshot.h"
 
 namespace fettle {
@@ -104,18 +105,55 @@ std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& 
   return fetched(snapshot, subsets[subset][split], "");
 }
 
-std::optional<Snapshot> converted(const HubSettings& settings, RepoName repo) {
+// Returns the branch kParquetBranch if the rows come from it: a Python script makes the data set, or the repository has
+// no data file. Returns nullopt if there is no such branch; without a network, if the cache lacks it. Also keeps
+// `snapshot`, the main branch, because a run without a network opens that first.
+std::optional<Snapshot> converted(const HubSettings& settings, RepoName repo, const Snapshot& snapshot,
+                                  bool has_files) {
+  if (has_files && !snapshot.has(script_of(repo))) return std::nullopt;
   if (settings.hub != Hub::kHuggingFace || !repo.revision.empty()) return std::nullopt;
   repo.revision = kParquetBranch;
   try {
-    return Snapshot::open(settings, repo);
+    Snapshot rows = Snapshot::open(settings, repo);
+    snapshot.keep();
+    return rows;
   } catch (const HubRefusal& refusal) {
-    if (refusal.reason() != HubRefusal::Reason::kNoRevision) throw;
-    return std::nullopt;
+    if (snapshot.online() && refusal.reason() != HubRefusal::Reason::kNoRevision) throw;
   } catch (const UserError&) {
-    if (!settings.offline) throw;
-    return std::nullopt;  // offline, and the cache lacks the branch
+    if (snapshot.online()) throw;
   }
+  return std::nullopt;
+}
+
+[[noreturn]] void throw_no_rows(const HubSettings& settings, const RepoName& repo, const Snapshot& snapshot,
+                                const std::string& prefix) {
+  const std::string where = prefix.empty() ? "" : " in " + prefix;
+  if (!snapshot.online())
+    throw UserError("{}: the copy in the cache has no file of rows{}. {}", repo.id, where,
+                    offline_remedy(settings, repo));
+  if (snapshot.has(script_of(repo)))
+    throw UserError(
+        "{}: a Python script makes the rows of this data set. Fettle does not run scripts, and the hub has no branch "
+        "{} with the rows; convert the data set with the datasets library and name the file in `dataset`",
+        repo.id, kParquetBranch);
+  throw UserError("{} has no file of rows{}; Fettle reads .json, .jsonl, .csv, .tsv, .txt, .parquet and .arrow",
+                  repo.id, where);
+}
+
+std::vector<std::string> files_where(const Snapshot& snapshot, bool (*wanted)(const fs::path& file)) {
+  std::vector<std::string> out;
+  for (const HubFile& file : snapshot.files())
+    if (wanted(file.path)) out.push_back(file.path);
+  return out;
+}
+
+bool is_shown_data_file(const fs::path& file) {
+  return is_data_file(file) && !is_hidden(file);
+}
+
+// Returns whether the file says which files belong to which split.
+bool names_splits(const fs::path& file) {
+  return file.filename() == "README.md" || file.filename() == kSavedSplits;
 }
 
 }  // namespace
@@ -133,21 +171,23 @@ std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& r
     return fetched(snapshot, all, prefix);
   }
   const std::vector<std::string> files = data_files_of(snapshot, prefix);
-  const bool script = snapshot.has(script_of(repo));
-  if (script || files.empty()) {
-    if (const std::optional<Snapshot> rows = converted(settings, repo)) return fetch_converted(*rows, repo, part);
-    if (script && files.empty())
-      throw UserError(
-          "{}: a Python script makes the rows of this data set. Fettle does not run scripts, and the hub has no branch "
-          "{} with the rows; convert the data set with the datasets library and name the file in `dataset`",
-          repo.id, kParquetBranch);
-  }
-  if (files.empty())
-    throw UserError("{} has no file of rows{}; Fettle reads .json, .jsonl, .csv, .tsv, .txt, .parquet and .arrow",
-                    repo.id, prefix.empty() ? "" : " in " + prefix);
+  if (const std::optional<Snapshot> rows = converted(settings, repo, snapshot, !files.empty()))
+    return fetch_converted(*rows, repo, part);
+  if (files.empty()) throw_no_rows(settings, repo, snapshot, prefix);
   for (const std::string& about : {prefix + "README.md", prefix + kSavedSplits})
     if (snapshot.has(about)) snapshot.fetch({about});
   return fetched(snapshot, choose_split({snapshot.folder() / prefix, files}, part.subset, part.split), prefix);
+}
+
+fs::path fetch_rows(const HubSettings& settings, const RepoName& repo) {
+  const Snapshot snapshot = Snapshot::open(settings, repo);
+  const std::vector<std::string> files = files_where(snapshot, is_shown_data_file);
+  snapshot.fetch(files_where(snapshot, names_splits));
+  const std::optional<Snapshot> rows = converted(settings, repo, snapshot, !files.empty());
+  if (!rows && files.empty()) throw_no_rows(settings, repo, snapshot, "");
+  const Snapshot& from = rows ? *rows : snapshot;
+  from.fetch(rows ? files_where(*rows, is_shown_data_file) : files);
+  return from.folder();
 }
 
 }  // namespace fettle

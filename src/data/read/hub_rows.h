@@ -1,4 +1,4 @@
-// Defines fetch_split, which fetches the files of one split of a data set on a hub.
+// Defines fetch_split and fetch_rows, which fetch one split of a data set on a hub, or all of its rows.
 #pragma once
 
 #include <filesystem>
@@ -26,5 +26,9 @@ struct HubPart {
 // revision.) In this branch, the hub keeps rows as SUBSET/SPLIT/NNNN.parquet. Throws UserError like Snapshot and
 // choose_split, and when no file can be read as rows.
 std::vector<std::filesystem::path> fetch_split(const HubSettings& settings, const RepoName& repo, const HubPart& part);
+
+// Fetches all files that fetch_split may read: those of all subsets and splits. Returns the folder in the cache that
+// has them. Throws UserError like fetch_split.
+std::filesystem::path fetch_rows(const HubSettings& settings, const RepoName& repo);
 
 }  // namespace fettle

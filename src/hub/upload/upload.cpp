@@ -13,6 +13,7 @@
 #include "hub/hub_api.h"
 #include "hub/upload/large_files.h"
 #include "hub/upload/requests.h"
+#include "hub/variables.h"
 
 namespace fettle {
 namespace {
@@ -131,7 +132,9 @@ UploadReport upload_folder(const HubSettings& settings, const Upload& upload) {
   const InterruptScope interrupts;
   if (settings.hub != Hub::kHuggingFace)
     throw UserError("upload: ModelScope is not supported; unset USE_MODELSCOPE_HUB to send to Hugging Face's hub");
-  if (settings.offline) throw UserError("upload: HF_HUB_OFFLINE forbids uploads; unset HF_HUB_OFFLINE");
+  if (settings.offline) throw UserError("upload: {0} forbids uploads; unset {0}", offline_variable());
+  if (settings.token.empty() && environment_is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN"))
+    throw UserError("upload: HF_HUB_DISABLE_IMPLICIT_TOKEN forbids the use of your token; unset this variable");
   if (settings.token.empty())
     throw UserError("upload: there is no token; set HF_TOKEN to one that may write, or log in with `hf auth login`");
   if (!fs::is_directory(upload.folder))

@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "hub/http.h"
 #include "report/trackers/tracker.h"
 
@@ -29,7 +30,7 @@ HubSettings server_of_environment() {
     throw UserError(
         "MLFLOW_TRACKING_URI is {}, wanted the address of a server: start one with `mlflow server` and set "
         "MLFLOW_TRACKING_URI=http://127.0.0.1:5000",
-        out.endpoint.empty() ? "not set" : "'" + out.endpoint + "'");
+        out.endpoint.empty() ? "not set" : "'" + without_login(out.endpoint) + "'");
   const std::string user = environment("MLFLOW_TRACKING_USERNAME"), password = environment("MLFLOW_TRACKING_PASSWORD");
   if (!user.empty() && !password.empty()) {
     const size_t host = out.endpoint.find("://") + 3;
@@ -63,9 +64,16 @@ std::string allowed_name(std::string name) {
   return name;
 }
 
+// Returns the text of a field; "" if there is no such text.
+std::string reply_text(const Json& reply, const char* field) {
+  const bool found = reply.is_object() && reply.contains(field) && reply[field].is_string();
+  return found ? reply[field].get<std::string>() : "";
+}
+
 class Mlflow : public Tracker {
  public:
-  explicit Mlflow(const TrackedRun& run) : run_(run), server_(server_of_environment()) {}
+  explicit Mlflow(const TrackedRun& run)
+      : run_(run), server_(server_of_environment()), has_params_(run.resumed_step > 0) {}
 
   void log(const TrackedFigures& figures) override {
     for (const auto& [name, value] : figures.values)
@@ -95,27 +103,26 @@ class Mlflow : public Tracker {
 
  private:
   // Returns the reply of one function of the API. Throws UserError with the server's message when the server refuses.
-  // With `may_be_missing`, returns null when the requested object does not exist.
-  Json call(const std::string& function, const Json& request, bool may_be_missing = false) const {
-    const HttpReply reply = http_post(server_, server_.endpoint + "/api/2.0/mlflow/" + function,
-                                      {request.dump(-1, ' ', false, Json::error_handler_t::replace)});
-    return parsed(reply, function, may_be_missing);
+  Json call(const std::string& function, const Json& request) const {
+    return parsed(post(function, request), function, false);
   }
 
+  HttpReply post(const std::string& function, const Json& request) const {
+    return http_post(server_, server_.endpoint + "/api/2.0/mlflow/" + function,
+                     {request.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  }
+
+  // With `may_be_missing`, returns null when the requested object does not exist.
   Json parsed(const HttpReply& reply, const std::string& function, bool may_be_missing) const {
     Json out = Json::parse(reply.body, nullptr, false);
     if (reply.status == 200 && out.is_object()) return out;
-    const auto text_of = [&](const char* field) {
-      const bool found = out.is_object() && out.contains(field) && out[field].is_string();
-      return found ? out[field].get<std::string>() : "";
-    };
-    if (may_be_missing && text_of("error_code") == "RESOURCE_DOES_NOT_EXIST") return nullptr;
+    if (may_be_missing && reply_text(out, "error_code") == "RESOURCE_DOES_NOT_EXIST") return nullptr;
     if (reply.status == 401 || reply.status == 403)
       throw UserError(
           "{} refuses access (status {}); set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and "
           "MLFLOW_TRACKING_PASSWORD",
           host_of(server_.endpoint), reply.status);
-    const std::string message = text_of("message");
+    const std::string message = reply_text(out, "message");
     throw UserError("{} answers {} with status {}: {}", host_of(server_.endpoint), function, reply.status,
                     message.empty() ? "the answer is not MLflow's" : message);
   }
@@ -153,9 +160,11 @@ class Mlflow : public Tracker {
       }
       if (id.empty()) {
         id = make(experiment_id);
+        has_params_ = false;
       } else {
         call("runs/update", {{"run_id", id}, {"status", "RUNNING"}});
       }
+      if (!has_params_) send_params(id);
       id_ = id;
     } catch (const Json::exception& error) {
       throw UserError("{}: the answer is not MLflow's: {}", host_of(server_.endpoint), error.what());
@@ -168,10 +177,21 @@ class Mlflow : public Tracker {
                                            {"run_name", run_.name},
                                            {"start_time", milliseconds(static_cast<double>(run_.started.seconds))},
                                            {"tags", tags}});
-    std::string id = made.at("run").at("info").at("run_id");
+    return made.at("run").at("info").at("run_id");
+  }
+
+  // Sends the recipe's keys. If the run has another value of a key, the server refuses it (status 400).
+  void send_params(const std::string& id) {
     Json params = Json::array();
     auto send = [&] {
-      if (!params.empty()) call("runs/log-batch", {{"run_id", id}, {"params", std::exchange(params, Json::array())}});
+      if (params.empty()) return;
+      const HttpReply reply =
+          post("runs/log-batch", {{"run_id", id}, {"params", std::exchange(params, Json::array())}});
+      if (reply.status != 400)
+        parsed(reply, "runs/log-batch", false);
+      else if (!std::exchange(warned_, true))
+        warn("report_to: mlflow: {} refuses a part of the run's configuration: {}", host_of(server_.endpoint),
+             reply_text(Json::parse(reply.body, nullptr, false), "message"));
     };
     for (const auto& [key, value] : run_.config.items()) {
       std::string text =
@@ -181,11 +201,13 @@ class Mlflow : public Tracker {
       if (params.size() == kParamsInOneCall) send();
     }
     send();
-    return id;
+    has_params_ = true;
   }
 
   TrackedRun run_;
   HubSettings server_;
+  bool has_params_;            // whether MLflow's run has the recipe's keys
+  bool warned_ = false;        // whether a warning said that the server refuses some of them
   std::string id_;             // MLflow's id of the run; empty until the server has answered
   std::vector<Json> waiting_;  // metrics that the server has not accepted yet
 };

@@ -8,6 +8,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/pattern.h"
 #include "hub/settings.h"
 #include "report/trackers/tracker.h"
 
@@ -16,10 +17,10 @@ namespace {
 
 constexpr int kBusyMilliseconds = 5000;  // how long to wait while another process writes
 
+// The name of the file has the project's letters and digits, of all alphabets, and its - and _.
 std::filesystem::path database_file(const std::string& project) {
-  std::string name;
-  for (const char c : project)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_') name += c;
+  static const Pattern others(R"((*UTF)[^\p{L}\p{N}_-])");
+  std::string name = others.replace_all(project, "");
   if (name.empty()) name = "default";
   std::filesystem::path folder = environment("TRACKIO_DIR");
   if (folder.empty()) folder = hugging_face_home() / "trackio";
