@@ -124,6 +124,24 @@ TEST(Layers, EmbeddingScaleIsRoundedOnlyForGemma) {
   }
 }
 
+// NEFTune's hook adds noise to the result of the table's module. In Transformers, the scale of Gemma belongs to this
+// module, and Granite and Falcon-H1 multiply its result.
+TEST(Layers, NoiseIsAddedAfterTheScaleOnlyForGemma) {
+  const ShardingRules rules{MeshAxes{}};
+  const Weights none;
+  for (const bool gemma : {false, true}) {
+    ModelConfig config;
+    config.embedding_scale = 12;
+    config.rounds_embedding_scale = gemma;
+    Forward f{.config = config, .weights = none, .sharding = rules};
+    f.disturb = [](const Tensor& x) { return x + 0.5; };
+    GraphRun run;
+    run.output("rows", embed(f, run.input(f32({2, 1}, {1, 2})), run.input(i32({1, 2}, {0, 1}))));
+    const std::vector<double> wanted = gemma ? std::vector{12.5, 24.5} : std::vector{18.0, 30.0};
+    EXPECT_EQ(run.run().at("rows").elements, wanted) << gemma;
+  }
+}
+
 TEST(Layers, SoftCap) {
   const std::vector<double> xs{-40, -4, 0, 0.5, 3, 100};
   GraphRun run;

@@ -193,11 +193,12 @@ Tensor softplus(const Tensor& x) {
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT) {
   Tensor rows = convert(take(table_VD, ids_BT), f.compute);
   const double scale = f.config.embedding_scale;
-  if (f.config.rounds_embedding_scale)
-    rows = rows * constant(scale, rows.dtype());
-  else if (scale != 1)
-    rows = rows * scale;
+  // In Transformers, a scale that is rounded belongs to the table's module, and a hook of the module gets scaled rows.
+  // Other scales are applied to the result of the hook.
+  const bool of_table = f.config.rounds_embedding_scale;
+  if (of_table) rows = rows * constant(scale, rows.dtype());
   if (f.disturb) rows = f.disturb(rows);
+  if (!of_table && scale != 1) rows = rows * scale;
   return f.sharding.constrain(rows, {"batch", "length", "act_embed"});
 }
 

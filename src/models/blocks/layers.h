@@ -63,8 +63,8 @@ Tensor softplus(const Tensor& x);
 // Returns log(1 / (1 + exp(-x))), without overflow and with the right derivative at 0.
 Tensor log_sigmoid(const Tensor& x);
 
-// Looks up the embeddings of the ids, multiplies them by the model's embedding scale, and then applies f.disturb if
-// there is one. The result has the dtype f.compute and the residual stream's sharding.
+// Looks up the embeddings of the ids, multiplies them by the model's embedding scale, and applies f.disturb where
+// Transformers' hooks of the table run. The result has the dtype f.compute and the residual stream's sharding.
 Tensor embed(const Forward& f, const Tensor& table_VD, const Tensor& ids_BT);
 
 }  // namespace fettle
