@@ -40,10 +40,16 @@ struct Key {
   bool secret = false;          // the value is read, but never written or reported
 };
 
-// Return the table rows of some groups of keys; keys.cpp has the other groups.
+// Return the table rows of one group of keys. key_rows/ has a file for each group.
+std::vector<Key> model_keys();
 std::vector<Key> method_keys();
 std::vector<Key> preference_keys();  // further keys of Group::kMethod
+std::vector<Key> data_keys();
 std::vector<Key> training_keys();
+std::vector<Key> output_keys();
+std::vector<Key> export_keys();
+std::vector<Key> generation_keys();
+std::vector<Key> hardware_keys();
 
 // Returns all table rows in the order of docs/recipe.md, sorted by group.
 const std::vector<Key>& recipe_keys();

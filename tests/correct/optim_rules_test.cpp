@@ -153,7 +153,8 @@ TEST(UpdateRules, EachHasARecordAndIsAValueOfTheKeyOptim) {
   for (const std::string& name : recorded_rules()) in_records.insert(recorded()["rules"][name]["recipe"]["optim"]);
   EXPECT_EQ(in_records, rules) << "tests/reference/optimizers.py records each rule";
   const Key& key = *find_key("optim");
-  EXPECT_EQ(std::set<std::string>(key.values.begin(), key.values.end()), rules) << "src/config/training_keys.cpp";
+  EXPECT_EQ(std::set<std::string>(key.values.begin(), key.values.end()), rules)
+      << "src/config/key_rows/training_keys.cpp";
   for (const std::string_view name : key.later) EXPECT_FALSE(rules.contains(std::string(name))) << name;
 }
 

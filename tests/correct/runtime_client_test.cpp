@@ -65,7 +65,8 @@ TEST(Vendor, EachRowIsComplete) {
     EXPECT_NE(row.peak_bytes, nullptr) << name;
     EXPECT_FALSE(row.remedy.empty()) << name;
     EXPECT_EQ(row.remedy.find("; "), std::string_view::npos) << name << ": `fettle doctor` shows only the last part";
-    EXPECT_NE(help.find(name), std::string_view::npos) << name << ": src/config/keys.cpp, help of `plugin`";
+    EXPECT_NE(help.find(name), std::string_view::npos)
+        << name << ": src/config/key_rows/hardware_keys.cpp, help of `plugin`";
     EXPECT_NE(unknown_vendor().remedy.find(name), std::string_view::npos);
     EXPECT_TRUE(!row.has_memory_options || !row.driver.library.empty()) << name << ": its memory is not known";
   }
