@@ -269,9 +269,7 @@ int run_board(const BoardOptions& given) {
   const InterruptScope interrupts;
   BoardServer server(options, own_program());
   const int port = server.bind();
-  const std::string shown = options.host == "0.0.0.0"                     ? "127.0.0.1"
-                            : options.host.find(':') != std::string::npos ? "[" + options.host + "]"
-                                                                          : options.host;
+  const std::string shown = options.host == "0.0.0.0" ? "127.0.0.1" : url_host(options.host);
   log_line(LogLevel::kQuiet, fmt::format("showing the runs of {}; open http://{}:{}/#token={} (Ctrl-C ends)",
                                          options.folder, shown, port, options.token));
   if (!is_loopback(options.host))

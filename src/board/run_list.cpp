@@ -19,6 +19,14 @@ constexpr size_t kMostLogs = 40;  // the kMostLogs most recently used logs stay 
 constexpr size_t kMostRows =
     8'000'000;  // older logs stay only as long as all logs in memory have at most kMostRows rows in total
 
+// If the log of another tool did not change for so many seconds, the run counts as stopped.
+constexpr double kLongestPause = 600;
+
+double seconds_since_change(const FileStamp& stamp) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count() - static_cast<double>(stamp.changed_ns) / 1e9;
+}
+
 double now_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
@@ -64,10 +72,12 @@ void RunList::look_at(const std::string& name, const Presences& presences, Entry
   const std::string path = folder_of(name);
   const auto stamp = [&](const char* file) { return files_.stamp(run_path(path, file)).value_or(FileStamp{}); };
   const FileStamp log = stamp(kProgressLog), run = stamp(kRunFile), results = stamp(kResultsName);
-  const bool alive = starts_(name) || live_owner(path, presences).has_value();
+  if (entry.generation == 0 || log != entry.log) entry.log_end.update(files_, run_path(path, kProgressLog));
+  const bool of_other_tool = run == FileStamp{} && !entry.log_end.rows().empty();
+  const bool alive = starts_(name) || live_owner(path, presences).has_value() ||
+                     (of_other_tool && !entry.log_end.is_complete() && seconds_since_change(log) < kLongestPause);
   if (entry.generation > 0 && log == entry.log && run == entry.run && results == entry.results && alive == entry.alive)
     return;
-  entry.log_end.update(files_, run_path(path, kProgressLog));
   entry.log = log;
   entry.run = run;
   entry.results = results;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "board/run_list.h"
@@ -69,7 +70,6 @@ TEST_F(Runs, AreFoldersWithFilesOfARun) {
 TEST_F(Runs, HaveTheStateOfTheirFilesAndProcess) {
   write_text(folder / "x/trainer_log.jsonl", log_lines(1, 3));
   RunList runs = list();
-  EXPECT_EQ(only(runs)["state"], "ended") << "a log of another tool";
   for (const auto& [written, shown] :
        {std::pair{"finished", "finished"}, {"stopped", "stopped"}, {"failed", "failed"}, {"running", "killed"}}) {
     write_text(folder / "x/fettle_run.json", ordered_json{{"state", written}, {"message", "m"}}.dump());
@@ -96,6 +96,21 @@ TEST_F(Runs, HaveTheStateOfTheirFilesAndProcess) {
   }
   EXPECT_EQ(only(runs)["state"], "killed");
   EXPECT_EQ(runs.owner("x"), std::nullopt);
+}
+
+// Other tools write no fettle_run.json, so the log tells whether they still train.
+TEST_F(Runs, OfOtherToolsHaveTheStateOfTheirLog) {
+  const fs::path log = folder / "x/trainer_log.jsonl";
+  write_text(log, R"({"current_steps": 5, "total_steps": 10, "loss": 2, "remaining_time": "0:01:40"})"
+                  "\n");
+  RunList runs = list();
+  EXPECT_EQ(only(runs)["state"], "running");
+  EXPECT_EQ(only(runs)["seconds_left"], 100);
+  fs::last_write_time(log, fs::file_time_type::clock::now() - std::chrono::minutes(11));
+  EXPECT_EQ(only(runs)["state"], "stopped");
+  EXPECT_EQ(only(runs)["seconds_left"], 0);
+  write_text(log, log_lines(1, 10));
+  EXPECT_EQ(only(runs)["state"], "ended");
 }
 
 TEST_F(Runs, FiguresAreThoseOfTheWholeLog) {

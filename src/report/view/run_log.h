@@ -50,6 +50,8 @@ class RunLog {
   const std::map<std::string, LogSeries, std::less<>>& series() const { return series_; }
   int64_t total_steps() const { return total_steps_; }
   double seconds_left() const { return seconds_left_; }
+  // Returns whether the last line has the last step.
+  bool is_complete() const { return !rows_.empty() && rows_.back().step >= static_cast<double>(total_steps_); }
   int64_t damaged() const { return damaged_; }
   std::optional<double> last(std::string_view key) const;
 

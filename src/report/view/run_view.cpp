@@ -56,7 +56,7 @@ ordered_json run_summary(const FolderFiles& files, const std::string& name, cons
   // The file of a killed process still says "running". Runs of other tools have a log, but no such file.
   if (alive) state = "running";
   if (!alive && state == "running") state = "killed";
-  if (state.empty()) state = log.rows().empty() ? "failed" : "ended";
+  if (state.empty()) state = log.rows().empty() ? "failed" : log.is_complete() ? "ended" : "stopped";
   const LogRow last = log.rows().empty() ? LogRow{} : log.rows().back();
   return {{"name", name},
           {"title", field<std::string>(run, "name", "")},
