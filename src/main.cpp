@@ -346,7 +346,10 @@ void add_download(CommandLine& line) {
   CLI::App* command =
       line.app.add_subcommand("download", "fetch a model, an adapter or a data set from the hub, and print its folder");
   command
-      ->add_option("name", options->name, "ORG/NAME, ORG/NAME@REVISION, or a recipe, to fetch its models and data sets")
+      ->add_option(
+          "name", options->name,
+          "ORG/NAME, ORG/NAME@REVISION, ORG/NAME:Q4_K_M or ORG/NAME/FILE.gguf, or a recipe, to fetch its models "
+          "and data sets")
       ->required();
   command->add_option("--revision", options->revision, "branch, tag or commit");
   command->add_flag("--dataset", options->dataset, "the name is a data set, not a model");
@@ -362,7 +365,9 @@ void add_download(CommandLine& line) {
   command->callback([&line, options] {
     line.action = [options] {
       if (!std::filesystem::is_regular_file(options->name)) return run_download(*options, std::cout);
-      fetch_recipe(read_recipe(options->name, {}), std::cout);
+      check_recipe_download(*options);
+      const std::vector<std::string> overrides(options->modelscope ? 1 : 0, "use_modelscope=true");
+      fetch_recipe(read_recipe(options->name, overrides), !options->without_weights, std::cout);
       return 0;
     };
   });

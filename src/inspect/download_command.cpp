@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/fetch/fetch_model.h"
@@ -17,66 +18,80 @@ namespace {
 
 namespace fs = std::filesystem;
 
-RepoName repo_of(const DownloadOptions& options) {
-  const RepoKind kind = options.dataset ? RepoKind::kDataset : RepoKind::kModel;
-  std::optional<RepoName> repo = read_repo_name(kind, options.name);
-  if (!repo) throw UserError("'{}' is not a name on a hub; names are ORG/NAME", options.name);
-  if (options.revision.empty()) return *repo;
-  if (!repo->revision.empty())
-    throw UserError("{} and --revision both give a revision; keep one of them", options.name);
+RepoName with_revision(RepoName repo, const DownloadOptions& options) {
+  if (options.revision.empty()) return repo;
+  if (!repo.revision.empty()) throw UserError("{} and --revision both give a revision; keep one of them", options.name);
   check_revision(options.revision);
-  repo->revision = options.revision;
-  return *repo;
+  repo.revision = options.revision;
+  return repo;
 }
 
-fs::path fetch_files(const Snapshot& snapshot, const DownloadOptions& options,
-                     bool (*by_default)(const std::string& path)) {
+RepoName repo_of(const DownloadOptions& options) {
+  const RepoKind kind = options.dataset ? RepoKind::kDataset : RepoKind::kModel;
+  const std::optional<RepoName> repo = read_repo_name(kind, options.name);
+  if (!repo) throw UserError("'{}' is not a name on a hub; names are ORG/NAME", options.name);
+  return with_revision(*repo, options);
+}
+
+bool names_files(const DownloadOptions& options) {
+  return options.all || !options.include.empty();
+}
+
+bool names_part(const DownloadOptions& options) {
+  return !options.subset.empty() || !options.split.empty();
+}
+
+fs::path fetch_files(const Snapshot& snapshot, const DownloadOptions& options) {
   std::vector<std::string> paths;
   for (const HubFile& file : snapshot.files()) {
     const auto fits = [&](const std::string& pattern) { return fnmatch(pattern.c_str(), file.path.c_str(), 0) == 0; };
-    const bool named = std::any_of(options.include.begin(), options.include.end(), fits);
-    if (options.all || (options.include.empty() ? by_default(file.path) : named)) paths.push_back(file.path);
+    if (options.all || std::ranges::any_of(options.include, fits)) paths.push_back(file.path);
   }
   if (paths.empty()) throw UserError("{}: the repository has no file to fetch", options.name);
   snapshot.fetch(paths);
   return snapshot.folder();
 }
 
-bool is_row_file(const std::string& path) {
-  return (is_data_file(path) && !is_hidden(path)) || path == "README.md";
-}
-
 fs::path fetch(const DownloadOptions& options) {
-  const RepoName repo = repo_of(options);
   const bool scope = options.modelscope || hub_of_environment() == Hub::kModelScope;
   const HubSettings settings = read_hub_settings(scope ? Hub::kModelScope : Hub::kHuggingFace);
-  if (!options.dataset && !options.all && options.include.empty()) {
-    const Snapshot snapshot = Snapshot::open(settings, repo);
-    if (snapshot.has("adapter_config.json") && !snapshot.has("config.json")) return fetch_adapter(settings, repo);
-    using Weights = ModelRepository::Weights;
-    return fetch_model(settings, repo, options.without_weights ? Weights::kIgnored : Weights::kRequired);
-  }
-  if (!options.subset.empty() || !options.split.empty()) {
-    const std::vector<fs::path> files = fetch_split(settings, repo, {options.subset, options.split, ""});
-    return files.front().parent_path();
-  }
-  return fetch_files(Snapshot::open(settings, repo), options, is_row_file);
+  if (const std::optional<HubGguf> gguf = read_hub_gguf(options.name);
+      gguf && !options.dataset && !names_files(options))
+    return fetch_gguf(settings, {with_revision(gguf->repo, options), gguf->wanted});
+  const RepoName repo = repo_of(options);
+  if (names_files(options)) return fetch_files(Snapshot::open(settings, repo), options);
+  if (names_part(options)) return fetch_split(settings, repo, {options.subset, options.split, ""})[0].parent_path();
+  if (options.dataset) return fetch_rows(settings, repo);
+  const Snapshot snapshot = Snapshot::open(settings, repo);
+  if (snapshot.has("adapter_config.json") && !snapshot.has("config.json")) return fetch_adapter(settings, repo);
+  using Weights = ModelRepository::Weights;
+  return fetch_model(settings, repo, options.without_weights ? Weights::kIgnored : Weights::kRequired);
 }
 
 }  // namespace
 
 int run_download(const DownloadOptions& options, std::ostream& out) {
-  if (!options.dataset && (!options.subset.empty() || !options.split.empty()))
+  if (!options.dataset && names_part(options))
     throw UserError("--subset and --split apply to data sets only; add --dataset");
-  const bool names_files = options.all || !options.include.empty();
-  if (names_files && (!options.subset.empty() || !options.split.empty()))
+  if (names_files(options) && names_part(options))
     throw UserError("--subset and --split choose the files to fetch; leave out --all and --include");
-  if (options.without_weights && (options.dataset || names_files))
+  if (options.without_weights && (options.dataset || names_files(options)))
     throw UserError(
         "--no-weights fetches only a model's config and tokenizer; leave out --dataset, --all and --include");
   if (options.all && !options.include.empty()) throw UserError("--all and --include exclude each other; leave one out");
   out << fetch(options).string() << "\n";
   return 0;
+}
+
+void check_recipe_download(const DownloadOptions& options) {
+  const std::pair<bool, const char*> flags[] = {
+      {!options.revision.empty(), "--revision"}, {options.dataset, "--dataset"},
+      {!options.subset.empty(), "--subset"},     {!options.split.empty(), "--split"},
+      {!options.include.empty(), "--include"},   {options.all, "--all"}};
+  for (const auto& [given, flag] : flags)
+    if (given)
+      throw UserError("{}: a recipe says itself what to fetch; leave out {}, or name a repository instead",
+                      options.name, flag);
 }
 
 }  // namespace fettle

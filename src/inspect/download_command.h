@@ -1,4 +1,4 @@
-// Defines run_download: the command `fettle download`.
+// Defines run_download and check_recipe_download, for the command `fettle download`.
 #pragma once
 
 #include <ostream>
@@ -8,7 +8,7 @@
 namespace fettle {
 
 struct DownloadOptions {
-  std::string name;      // a repository of a hub
+  std::string name;      // a repository of a hub, or a GGUF file in one (read_hub_gguf); or a recipe's file
   std::string revision;  // empty: the main branch
   bool dataset = false, modelscope = false;
   bool without_weights = false;      // a model's config and tokenizer only
@@ -17,9 +17,12 @@ struct DownloadOptions {
   std::string subset, split;         // the part of a data set to fetch (HubPart); both empty: all
 };
 
-// Fetches a model, an adapter or a data set into the hub's cache: the files that Fettle reads, or the files that the
-// options ask for. Writes the path of the folder to `out`. Throws UserError for options that exclude each other, and
-// the errors of Snapshot.
+// Fetches a model, a GGUF file, an adapter or a data set into the hub's cache: the files that Fettle reads, or the
+// files that the options ask for. Writes the path of the folder or of the GGUF file to `out`. Throws UserError for
+// options that exclude each other, and the errors of Snapshot.
 int run_download(const DownloadOptions& options, std::ostream& out);
+
+// Throws UserError if an option does not apply to a recipe. Only --no-weights and --modelscope do.
+void check_recipe_download(const DownloadOptions& options);
 
 }  // namespace fettle

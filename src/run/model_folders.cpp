@@ -101,11 +101,15 @@ ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelReposi
   return models;
 }
 
-void fetch_recipe(const Recipe& recipe, std::ostream& out) {
-  const auto weights =
-      recipe.train_from_scratch ? ModelRepository::Weights::kIgnored : ModelRepository::Weights::kRequired;
+void fetch_recipe(const Recipe& recipe, bool with_weights, std::ostream& out) {
+  using Weights = ModelRepository::Weights;
+  const auto weights = with_weights && !recipe.train_from_scratch ? Weights::kRequired : Weights::kIgnored;
   const ModelFolders models = fetch_models(recipe, named_models(recipe), weights);
-  for (const auto& [folder, name] : models.names) out << folder << "\n";
+  const ModelFolders base =
+      fetch_models(recipe, {.model = recipe.eval_base_model}, with_weights ? Weights::kRequired : Weights::kIgnored);
+  std::map<std::string, std::string> names = models.names;
+  names.insert(base.names.begin(), base.names.end());
+  for (const auto& [folder, name] : names) out << folder << "\n";
   for (const std::vector<std::string>* names : {&recipe.dataset, &recipe.eval_dataset})
     for (const std::string& name : *names)
       for (const fs::path& file : find_source(name, recipe.dataset_dir, hub_settings(recipe)).files)

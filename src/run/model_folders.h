@@ -41,8 +41,9 @@ ModelFolders named_models(const Recipe& recipe);
 ModelFolders fetch_models(const Recipe& recipe, ModelFolders models, ModelRepository::Weights weights);
 
 // Fetches the models and the data sets that the recipe names, so that the user can copy them to machines without a
-// network. Writes the paths of their folders and files to `out`.
-void fetch_recipe(const Recipe& recipe, std::ostream& out);
+// network. Without `with_weights`, fetches only the configs and tokenizers of the models. Writes the paths of the
+// folders and files to `out`.
+void fetch_recipe(const Recipe& recipe, bool with_weights, std::ostream& out);
 
 // Returns the model folder that `name` means, for commands that read no recipe. If `name` is a model on a hub, fetches
 // its tokenizer and config, and returns the folder in the hub's cache. A GGUF file becomes a folder, as in

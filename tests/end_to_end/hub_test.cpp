@@ -200,6 +200,28 @@ TEST_F(HubCommands, ARecipeIsFetchedForAMachineWithoutANetwork) {
                     HasSubstr("HF_HUB_OFFLINE forbids downloads"), HasSubstr("fettle download org/other")));
 }
 
+TEST_F(HubCommands, FlagsOfDownloadWithARecipe) {
+  copy("llama", "models/org/base");
+  write_text(folder / "tune.yaml",
+             "model_name_or_path: org/llama\neval_base_model: org/base\ndataset: org/rows\noutput_dir: out\n");
+  for (const char* flag : {"--revision=v1", "--dataset", "--subset=en", "--split=train", "--include=*", "--all"}) {
+    const std::string word = flag, name = word.substr(0, word.find('='));
+    const Outcome outcome = run({"download", "tune.yaml", "--no-weights", word});
+    EXPECT_EQ(outcome.code, 2) << flag;
+    EXPECT_THAT(outcome.err, HasSubstr("tune.yaml: a recipe says itself what to fetch; leave out " + name)) << flag;
+  }
+  EXPECT_TRUE(hub.log().empty());
+  const Outcome configs = run({"download", "tune.yaml", "--no-weights"});
+  EXPECT_EQ(configs.code, 0) << configs.err;
+  EXPECT_THAT(configs.out, AllOf(HasSubstr("models--org--llama/"), HasSubstr("models--org--base/")));
+  EXPECT_THAT(fetched(), AllOf(testing::Contains("config.json"), Not(testing::Contains("model.safetensors"))));
+  const Environment scope("MODELSCOPE_ENDPOINT", hub.endpoint()), place("MODELSCOPE_CACHE", (folder / "ms").string());
+  const Outcome all = run({"download", "tune.yaml", "--modelscope"});
+  EXPECT_EQ(all.code, 0) << all.err;
+  for (const char* name : {"org--llama", "org--base"})
+    EXPECT_TRUE(fs::exists(folder / "ms/models" / name / "snapshots/master/model.safetensors")) << name;
+}
+
 TEST_F(HubCommands, ModelsWithoutUsableFiles) {
   hub.put("models/org/none/config.json", "{}");
   hub.put("models/org/none/model-q4.onnx", "");
@@ -233,6 +255,11 @@ TEST_F(HubCommands, GgufFilesByTheirName) {
   EXPECT_EQ(both.code, 2);
   EXPECT_THAT(both.err,
               HasSubstr("org/two has 2 GGUF files: x-Q4_K_M.gguf, x-Q8_0.gguf; name one as org/two/FILE.gguf"));
+  for (const char* name : {"org/two:q8_0", "org/two/x-Q8_0.gguf"}) {
+    const Outcome one = run({"download", name, "--revision", "main"});
+    EXPECT_EQ(one.code, 0) << one.err;
+    EXPECT_THAT(one.out, testing::EndsWith("/x-Q8_0.gguf\n"));
+  }
   write_text(folder / "text.txt", "ab\n");
   const std::string text = (folder / "text.txt").string();
   EXPECT_EQ(run({"tokenize", "org/two:q8_0", text}).code, 0);
