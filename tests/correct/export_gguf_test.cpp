@@ -275,6 +275,34 @@ TEST(GgufExport, TheModelfileHasTheTemplateAndTheStops) {
   EXPECT_EQ(file.header.values.at("tokenizer.chat_template.tool_use"), "{{ tools }}");
 }
 
+// Ollama writes each turn on its own, so each text must stand with its own message.
+TEST(GgufExport, ADefaultSystemMessageDoesNotMoveTheEndsOfTurns) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  write_file(model / "chat_template.jinja",
+             "{%- if messages[0].role != 'system' -%}<|im_start|>system\nBe kind.<|im_end|>\n{% endif -%}"
+             "{%- for message in messages -%}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+             "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  run(gguf_recipe(model, folder / "out", {"q8_0"}));
+  EXPECT_THAT(read_file(folder / "out/Modelfile"),
+              HasSubstr("TEMPLATE \"\"\"{{ if .System }}<|im_start|>system\n{{ .System }}<|im_end|>\n{{ end }}"
+                        "{{ if .Prompt }}<|im_start|>user\n{{ .Prompt }}<|im_end|>\n{{ end }}<|im_start|>assistant\n"
+                        "{{ .Response }}<|im_end|>\n\"\"\"\nSYSTEM \"\"\"Be kind.\"\"\"\n"));
+}
+
+TEST(GgufExport, TheModelfileDoesNotKeepTheDayOfTheExport) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  write_file(model / "chat_template.jinja",
+             "{%- if messages[0].role != 'system' -%}<|im_start|>system\nToday is {{ strftime_now('%Y-%m-%d') }}."
+             "<|im_end|>\n{% endif -%}"
+             "{%- for message in messages -%}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+             "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  run(gguf_recipe(model, folder / "out", {"q8_0"}));
+  EXPECT_THAT(read_file(folder / "out/Modelfile"),
+              AllOf(HasSubstr("Fettle cannot write it as an Ollama"), testing::Not(HasSubstr("Today is"))));
+}
+
 // The recipe's template is in the GGUF file, and the Modelfile has its texts.
 TEST(GgufExport, TheTemplateOfTheRecipe) {
   const TempFolder folder;

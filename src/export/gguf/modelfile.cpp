@@ -94,6 +94,9 @@ std::optional<TurnTexts> find_texts(const ChatTemplate& chat, const std::string&
       texts.default_system =
           first.substr(texts.system_before.size(), first.size() - texts.system_before.size() - after.size());
       texts.user_before = common_end(after, between);
+      // The end of the system message and of a reply is the end of a user message.
+      if (!texts.user_after.empty() && texts.user_before.starts_with(texts.user_after))
+        texts.user_before.erase(0, texts.user_after.size());
     }
     if (!after.ends_with(texts.user_before)) return std::nullopt;
     texts.system_after = after.substr(0, after.size() - texts.user_before.size());
@@ -136,11 +139,16 @@ bool renders_tools(const ChatTemplate& chat) {
   return jinja::Template(chat.source(true)).reads("tools");
 }
 
+bool renders_date(const ChatTemplate& chat) {
+  return jinja::Template(chat.source(false)).reads("strftime_now");
+}
+
 // Returns the TEMPLATE and SYSTEM lines; "" when the chat template cannot be written as a TEMPLATE.
 std::string template_lines(const std::filesystem::path& folder, const GgufMetadata& metadata) {
   const Tokenizer tokenizer = Tokenizer::open(folder);
   if (!tokenizer.chat_template()) return "";
   const ChatTemplate chat("", tokenizer);
+  if (renders_date(chat)) return "";  // a TEMPLATE would always have the day of the export
   const GgufHeader header = header_of(metadata, {});
   const bool adds_bos = header.values.at("tokenizer.ggml.add_bos_token").get<bool>();
   const std::string bos = adds_bos ? tokenizer.bos_token() : "";
