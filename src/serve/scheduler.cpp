@@ -26,6 +26,12 @@ PendingReply::News PendingReply::wait(std::chrono::milliseconds patience) {
   return out;
 }
 
+std::string PendingReply::wait_for_begin(std::chrono::steady_clock::time_point end) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, end, [&] { return news_.ended || news_.reply_tokens > 0; });
+  return news_.error;
+}
+
 void PendingReply::add(const std::string& text, std::optional<TokenChance> chance, int64_t reply_tokens) {
   const std::scoped_lock lock(mutex_);
   news_.text += text;

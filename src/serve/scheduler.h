@@ -43,6 +43,9 @@ class PendingReply {
   };
   // Waits until the reply has a new part or has ended, but at most for `patience`. Returns the new part.
   News wait(std::chrono::milliseconds patience);
+  // Waits until the reply has a token or has ended, but at most until `end`. Returns why the reply failed, or "". The
+  // news stays for wait().
+  std::string wait_for_begin(std::chrono::steady_clock::time_point end);
   // Tells the scheduler that the client has gone. The scheduler then drops the reply.
   void cancel() { cancelled_ = true; }
   bool cancelled() const { return cancelled_; }

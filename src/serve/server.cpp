@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "data/row_readers.h"
 #include "http/caller.h"
 #include "http/listener.h"
 #include "serve/answers.h"
@@ -22,6 +23,7 @@
 #include "serve/requests.h"
 #include "serve/scheduler.h"
 #include "serve/served_models.h"
+#include "stages/stage.h"
 
 namespace fettle {
 namespace {
@@ -31,10 +33,14 @@ using std::chrono::milliseconds;
 constexpr size_t kLargestBody = 8 << 20;
 constexpr int64_t kSlowClients = 256;
 constexpr const char *kChatPath = "/v1/chat/completions", *kTextPath = "/v1/completions";
-constexpr milliseconds kLook{100};  // how often a waiting thread checks whether its client is still connected
+constexpr const char* kRetryAfter = "5";  // seconds after which a refused client asks again
+constexpr milliseconds kLook{100};        // how often a waiting thread checks whether its client is still connected
+// How long an answer that is not streamed waits for first tokens before its status is sent.
+constexpr milliseconds kFirstToken{10000};
 
 void answer_error(httplib::Response& response, const RequestError& error) {
   response.status = error.status;
+  if (error.status == 429 || error.status == 503) response.set_header("Retry-After", kRetryAfter);
   response.set_content(error.json(), "application/json");
 }
 
@@ -74,6 +80,14 @@ struct Delivery {
   ~Delivery() {
     for (const DeliveredReply& one : replies) one.reply->cancel();  // has no effect on a reply that has ended
     --open;
+  }
+
+  // Waits until each reply has its first token, but at most for kFirstToken. Returns why a reply failed, or "".
+  std::string early_error() const {
+    const auto end = std::chrono::steady_clock::now() + kFirstToken;
+    for (const DeliveredReply& one : replies)
+      if (const std::string error = one.reply->wait_for_begin(end); !error.empty()) return error;
+    return "";
   }
 
   AnswerUsage usage() const {
@@ -281,6 +295,16 @@ class CompletionServer {
             400, fmt::format("token id {} is not in the vocabulary of {} tokens", id, session_.vocab_size()), field);
   }
 
+  std::string why_no_chat() const {
+    const Stage& stage = models_.request.stage();
+    if (!row_reader(stage.rows).conversations)
+      return fmt::format(
+          "stage: {} serves the model without a chat template; use /v1/completions, or start with "
+          "stage=sft",
+          stage.name);
+    return "the model has no chat template; use /v1/completions, or start with template=NAME";
+  }
+
   // Returns a job for each reply of the request: the replies to the first prompt, then those to the second one, ...
   std::vector<ReplyJob> jobs_of(CompletionRequest& request, const ServedModel& model, const ReplyForm& form) {
     ReplyJob job{.options = session_.options(0),
@@ -289,8 +313,7 @@ class CompletionServer {
                  .adapter = model.adapter};
     job.options.shown_ids = mark_ids(form, session_.tokenizer());
     const char* field = request.chat ? "messages" : "prompt";
-    if (request.chat && !session_.has_template())
-      throw RequestError(400, "the model has no chat template; use /v1/completions, or start with template=NAME");
+    if (request.chat && !session_.has_template()) throw RequestError(400, why_no_chat());
     std::vector<std::vector<int32_t>> prompts;
     try {
       prompts = prompts_of(request);
@@ -329,6 +352,9 @@ class CompletionServer {
       AnswerWriter writer(asked.chat, model.name, asked.top_logprobs.has_value(), asked.include_usage,
                           form.calls != nullptr && form.calls->short_ids, replies.size());
       auto delivery = std::make_shared<Delivery>(std::move(replies), std::move(writer), asked.stream, open_);
+      // Most failures show at the first token. Until then, the answer can still get another status.
+      if (!asked.stream)
+        if (const std::string error = delivery->early_error(); !error.empty()) throw RequestError(500, error);
       // An answer that is not streamed also has a content provider, so that write() notices when the client
       // disconnects.
       response.set_header("Cache-Control", "no-cache");

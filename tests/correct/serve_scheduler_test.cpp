@@ -5,12 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
 #include "correct/generate_models.h"
 #include "generate/batch_decoder.h"
 #include "serve/requests.h"
 #include "serve/scheduler.h"
+#include "spoil_token.h"
 #include "temp_folder.h"
 
 namespace fettle {
@@ -199,8 +199,7 @@ TEST_F(Serving, AFailureEndsTheReplyAndTheNextOneIsWritten) {
 
 constexpr int32_t kBadToken = 7;
 
-// Writes the reference model llama with longer positions into `folder`. The embedding of kBadToken is NaN, so that its
-// keys and values are NaN.
+// Writes the reference model llama with longer positions and without values of kBadToken into `folder`.
 Recipe model_with_a_bad_token(const std::filesystem::path& folder) {
   Recipe recipe = reference_recipe("llama");
   for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"})
@@ -208,17 +207,7 @@ Recipe model_with_a_bad_token(const std::filesystem::path& folder) {
   auto config = nlohmann::json::parse(std::ifstream(folder / "config.json"));
   config["max_position_embeddings"] = 2048;
   std::ofstream(folder / "config.json") << config;
-  std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-  uint64_t head = 0;
-  file.read(reinterpret_cast<char*>(&head), sizeof head);
-  std::string text(head, ' ');
-  file.read(text.data(), static_cast<std::streamsize>(head));
-  const nlohmann::json weight = nlohmann::json::parse(text)["model.embed_tokens.weight"];
-  const std::vector<float> row(weight["shape"][1].get<size_t>(), std::numeric_limits<float>::quiet_NaN());
-  const auto bytes = static_cast<std::streamsize>(row.size() * sizeof(float));
-  file.seekp(static_cast<std::streamoff>(sizeof head + head + weight["data_offsets"][0].get<uint64_t>()) +
-             kBadToken * bytes);
-  file.write(reinterpret_cast<const char*>(row.data()), bytes);
+  spoil_token(folder, kBadToken);
   recipe.model_name_or_path = folder.string();
   recipe.kernels = {"off"};
   return recipe;

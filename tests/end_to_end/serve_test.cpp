@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 #include <set>
 
 #include "http_client.h"
 #include "run_fettle.h"
+#include "spoil_token.h"
 
 namespace fettle {
 namespace {
@@ -22,8 +24,10 @@ constexpr const char* kTemplate =
 // Runs a server of a small model with a chat template. The destructor ends the server.
 class Served {
  public:
-  explicit Served(const std::vector<std::string>& flags = {}) {
+  explicit Served(const std::vector<std::string>& flags = {},
+                  const std::function<void(const std::filesystem::path&)>& change = {}) {
     std::filesystem::copy(reference_model("llama"), folder_ / "model");
+    if (change) change(folder_ / "model");
     write_text(folder_ / "model/chat_template.jinja", kTemplate);
     running_.emplace(folder_.path(),
                      with({"serve", "model_name_or_path=" + (folder_ / "model").string(), "plugin=cpu",
@@ -373,9 +377,27 @@ TEST(ServeAlone, AnApiKeyIsNeededAndABusyServerSaysSo) {
   for (const auto& client : clients) {
     const Answer answer = answer_of(client->read_until(""));
     EXPECT_THAT(answer.status, testing::AnyOf(200, 429));
-    busy += answer.status == 429 ? 1 : 0;
+    if (answer.status != 429) continue;
+    EXPECT_THAT(answer.head, HasSubstr("Retry-After: "));
+    ++busy;
   }
   EXPECT_GE(busy, 1);
+}
+
+TEST(ServeAlone, AStageOfTextsHasNoChat) {
+  const Served server({"stage=pt"});
+  const Answer answer = server.ask("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_THAT(answer.body, HasSubstr("stage: pt serves the model without a chat template"));
+  EXPECT_EQ(server.ask("/v1/completions", greedy_body(0)).status, 200);
+}
+
+TEST(ServeAlone, AReplyThatFailsAtItsFirstTokenHasAStatusOfItsOwn) {
+  const Served server({}, [](const std::filesystem::path& model) { spoil_token(model, 7); });
+  const Answer answer = server.ask("/v1/completions", R"({"prompt": [5, 7, 9]})");
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_THAT(answer.parsed()["error"]["message"].get<std::string>(), HasSubstr("not numbers"));
+  EXPECT_EQ(server.ask("/v1/completions", greedy_body(0)).status, 200);
 }
 
 // Returns the seconds until the server has answered a short request.
