@@ -4,7 +4,7 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "report/run_record.h"
 #include "run/run.h"
@@ -12,16 +12,18 @@
 namespace fettle {
 
 struct BestEvaluation {
-  int64_t step = 0;
-  double value = 0;
-  int64_t not_better = 0;  // evaluations since the last improvement by more than BestSpec::threshold
+  int64_t step = 0;             // 0: no evaluation has a finite value
+  std::optional<double> value;  // of the metric
+  // Evaluations since the last improvement by more than BestSpec::threshold; before the first one, those after the
+  // first evaluation.
+  int64_t not_better = 0;
 };
 
-// Returns nullopt when no evaluation has a finite value of the metric. A value that is not finite is never the best.
-std::optional<BestEvaluation> best_evaluation(const std::vector<LogRecord>& history, const BestSpec& spec);
+// An evaluation whose value of the metric is missing or not finite is never the best.
+BestEvaluation best_evaluation(std::span<const LogRecord> history, const BestSpec& spec);
 
 // Sets trainer.best_model_checkpoint to the checkpoint of the best evaluation that has one in `record.checkpoints`;
-// empty when there is none.
+// empty when there is none. Compares only evaluations of comparable_log().
 void choose_best_checkpoint(RunRecord& record, const BestSpec& best);
 
 }  // namespace fettle

@@ -180,10 +180,20 @@ void Recorder::evaluation(const Evaluation& evaluation, int64_t step) {
   record_.evaluation_due = false;
   note_best();
   if (!run_.best.used()) return;
+  if (!record_.trainer.best_metric && not_better_ == 0) warn_of_no_metric();  // once: at the first evaluation
   const std::string checkpoint = checkpoint_path(folder_, step).string();
   if (run_.best.save || saves()) record_.checkpoints[step] = checkpoint;
   choose_best_checkpoint(record_, run_.best);
   if (run_.best.save && record_.trainer.best_model_checkpoint != checkpoint) record_.checkpoints.erase(step);
+}
+
+void Recorder::warn_of_no_metric() const {
+  const bool margins = run_.best.metric == "eval_rewards/margins";
+  warn(
+      "metric_for_best_model: the evaluation at step {} has no finite {}{}; such an evaluation is never the best one{}",
+      record_.trainer.global_step, run_.best.metric,
+      margins ? ", which needs held-out rows of both kinds, good and bad" : "",
+      run_.best.save ? ", and save_strategy: best saves no checkpoint after it" : "");
 }
 
 bool Recorder::saves() const {
@@ -211,11 +221,10 @@ std::map<std::string, double> Recorder::evaluation_results() const {
 void Recorder::note_best() {
   if (!run_.best.used()) return;
   TrainerState& state = record_.trainer;
-  const std::optional<BestEvaluation> best = best_evaluation(state.log_history, run_.best);
-  if (!best) return;
-  not_better_ = best->not_better;
-  state.best_global_step = best->step;
-  state.best_metric = best->value;
+  const BestEvaluation best = best_evaluation(record_.comparable_log(), run_.best);
+  not_better_ = best.not_better;
+  state.best_global_step = best.value ? std::optional(best.step) : std::nullopt;
+  state.best_metric = best.value;
 }
 
 std::map<std::string, double> Recorder::results() const {

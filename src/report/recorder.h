@@ -32,6 +32,7 @@ class Recorder {
   // Records that gradients of `step` overflowed. The step runs again with `loss_scale`.
   void overflow(int64_t step, double loss_scale);
   // Records an evaluation after `step`. With BestSpec::used(), expects that the step is then saved as the recipe asks.
+  // Warns if the run's first evaluation lacks the metric by which the best one is chosen.
   void evaluation(const Evaluation& evaluation, int64_t step);
   // Records that a signal ended the evaluation after the last step, so that a resumed run begins with it.
   void evaluation_ended() { record_.evaluation_due = true; }
@@ -57,6 +58,7 @@ class Recorder {
   std::map<std::string, double> evaluation_results() const;
   std::map<std::string, double> memory_figures() const;
   void note_best();
+  void warn_of_no_metric() const;
   void log(LogRecord record, ProgressRecord line);
   void write_lines();
 

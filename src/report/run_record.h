@@ -1,9 +1,11 @@
 // Defines RunRecord: the log of a run so far. A checkpoint stores the record, and a resumed run continues it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -31,6 +33,15 @@ struct RunRecord {
   bool evaluation_due = false;           // a signal ended the evaluation after the last step
   // The checkpoints of evaluated steps, by step. A checkpoint does not store this list; find_best() finds it again.
   std::map<int64_t, std::string> checkpoints = {};
+  std::string held_out = {};  // digest of the held-out rows; "": not known yet
+  // Evaluations before this entry of log_history measured other held-out rows.
+  size_t first_comparable = 0;
+
+  // Returns the part of log_history whose evaluations can be compared with each other.
+  std::span<const LogRecord> comparable_log() const {
+    const std::span<const LogRecord> all = trainer.log_history;
+    return all.subspan(std::min(first_comparable, all.size()));
+  }
 };
 
 // Returns the sums as JSON. Floating-point numbers become hexadecimal text ("0x1.8p+1"), so that every bit is kept.

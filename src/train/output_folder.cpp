@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/saved/atomic_folder.h"
 #include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/own_log.h"
 #include "checkpoint/saved/result_folder.h"
 #include "report/view/run_file.h"
 #include "train/root_files.h"
@@ -69,6 +70,21 @@ void require_inputs_stay(const Run& run) {
     }
 }
 
+// Throws UserError if the folder has a checkpoint or the result of another tool. A run would write checkpoints of the
+// same names, and a later run could not tell the files of the two tools apart.
+void require_own(const fs::path& folder) {
+  std::optional<fs::path> other = foreign_checkpoint(folder);
+  std::error_code ignored;
+  if (const fs::path log = folder / "trainer_state.json";
+      !other && fs::exists(folder / kResultMark, ignored) && fs::exists(log, ignored) && !is_own_log(log))
+    other = log;
+  if (!other) return;
+  throw UserError(
+      "output_dir: {} was not written by Fettle, which neither continues nor deletes a run of another tool; choose "
+      "another output_dir, or move the files of that run",
+      other->string());
+}
+
 }  // namespace
 
 OutputFolder::OutputFolder(fs::path folder, bool made) : folder_(std::move(folder)), made_(made) {
@@ -100,6 +116,7 @@ OutputFolder check_output(const Run& run) {
     info("{}: an interrupted run had begun to move its result here; completed the move", folder.string());
   }
   for (const fs::path& removed : clean_folder(folder)) info("removed {}, left by an interrupted run", removed.string());
+  require_own(folder);
   const bool finished = has_own_result(folder), has_checkpoints = !list_checkpoints(folder).empty();
   const bool used =
       fs::exists(folder / kResultMark, ignored) || fs::exists(folder / kProgressLog, ignored) || has_checkpoints;
@@ -152,11 +169,16 @@ void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
   }
   if (!run.output.overwrite) return;
   const std::vector<fs::path> replaced = folders_to_clear(run, resumed_step.has_value());
-  if (resumed_step && !replaced.empty())
-    warn(
-        "{}: the {} checkpoint{} there {} deleted, because overwrite_output_dir is set; to start this run again, set "
-        "resume_from_checkpoint: true",
-        folder.string(), replaced.size(), replaced.size() == 1 ? "" : "s", replaced.size() == 1 ? "is" : "are");
+  if (!replaced.empty()) {
+    const bool one = replaced.size() == 1;
+    const std::string text =
+        fmt::format("{}: the {} checkpoint{} there {} deleted, because overwrite_output_dir is set", folder.string(),
+                    replaced.size(), one ? "" : "s", one ? "is" : "are");
+    if (resumed_step)
+      warn("{}; to start this run again, set resume_from_checkpoint: true", text);
+    else
+      info("{}", text);
+  }
   for (const fs::path& old : replaced) remove_folder(old);
   std::error_code ignored;
   for (const char* name : {kProgressLog, kReportFile}) fs::remove(folder / name, ignored);

@@ -36,11 +36,11 @@ class OutputFolder {
   std::shared_ptr<Presence> presence_;
 };
 
-// Checks that output_dir is writable and that no other run uses it. Without overwrite_output_dir, also checks that it
-// contains no earlier run, except one whose checkpoint the run continues, or one that was killed before its first
-// checkpoint if resume_from_checkpoint is true. Creates the folder if it is missing. If a killed run was moving its
-// result into the folder, completes the move. Removes other unfinished files of killed runs. Prints a message for each
-// of these actions. Throws UserError when a check fails.
+// Checks that output_dir is writable, that no other run uses it, and that it has no checkpoint or result of another
+// tool. Without overwrite_output_dir, also checks that it contains no earlier run, except one whose checkpoint the run
+// continues, or one that was killed before its first checkpoint if resume_from_checkpoint is true. Creates the folder
+// if it is missing. If a killed run was moving its result into the folder, completes the move. Removes other unfinished
+// files of killed runs. Prints a message for each of these actions. Throws UserError when a check fails.
 [[nodiscard]] OutputFolder check_output(const Run& run);
 // Like check_output(run), for several processes. Also throws UserError when the processes see different folders under
 // this path.
@@ -56,8 +56,8 @@ std::vector<std::filesystem::path> folders_to_clear(const Run& run, bool resumin
 //   (set_aside_after) and prints a warning for each: they belong to a course of the run that the user has left, so no
 //   later start may continue from them.
 // - Otherwise, with overwrite_output_dir, deletes folders_to_clear(), the log, the profiles and report.html of the
-//   earlier run. The earlier result stays until write_root writes the new result
-//   (root_files.h).
+//   earlier run, and prints the number of deleted checkpoints. The earlier result stays until write_root writes the new
+//   result (root_files.h).
 // - Otherwise, does nothing.
 // Throws UserError when a file cannot be changed.
 void clear_output(const Run& run, std::optional<int64_t> resumed_step);

@@ -81,8 +81,7 @@ WrittenStep Prepared::written() const {
 std::optional<std::string> Prepared::nothing_to_do() const {
   if (!resume || !has_result(asked.output.folder, resume->checkpoint) || chooses_other_weights(asked))
     return std::nullopt;
-  const auto best = best_evaluation(record.trainer.log_history, asked.best);
-  const bool early = best && asked.best.ends_after(best->not_better);
+  const bool early = asked.best.ends_after(best_evaluation(record.comparable_log(), asked.best).not_better);
   if (resume->step < length.total_steps && !early) return std::nullopt;
   return fmt::format(
       "{} is the end of the run, and the result is in {}, so there is nothing to do; raise {} to continue",
@@ -103,7 +102,6 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   phases.done("checked the recipe");
   RunRecord record = resume ? std::move(resume->record) : RunRecord{.started = asked.data.started};
   record.started = start_of_all(record.started, processes);
-  if (resume) find_best(asked, resume->checkpoint, record);
 
   // The rows.
   Tokenizer tokenizer = open_tokenizer(repository, asked.adapters(), asked.data);
@@ -118,6 +116,8 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   const RunLength length = run_length(asked.length, batches.steps_per_epoch());
   require_same_data(processes, batches.identity(), length.eval_every > 0 ? data.eval : Examples(), resumed_step);
   if (resume) check_data(resume->state, asked, batches.identity());
+  if (length.eval_every > 0) note_held_out(data.eval, record);
+  if (resume) find_best(asked, resume->checkpoint, record);
 
   // What the length needs.
   check_best(asked, length);

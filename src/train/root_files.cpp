@@ -8,6 +8,7 @@
 #include "base/files/mapped_file.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/model_writer.h"
+#include "checkpoint/saved/own_log.h"
 #include "checkpoint/saved/result_folder.h"
 #include "models/classifier_config.h"
 #include "train/result.h"
@@ -67,7 +68,7 @@ bool has_result(const fs::path& output_dir, const fs::path& checkpoint) {
 
 std::vector<std::string> earlier_result(const Run& run) {
   const fs::path folder = run.output.folder;
-  if (!is_there(folder / kResultMark)) return {};
+  if (!is_there(folder / kResultMark) || !is_own_log(folder / "trainer_state.json")) return {};
   std::vector<std::string> names(std::begin(kFigures), std::end(kFigures));
   names.insert(names.end(), std::begin(kAdapter), std::end(kAdapter));
   if (run.lora && holds_base(folder, run)) return names;

@@ -29,7 +29,7 @@ bool has_result(const std::filesystem::path& output_dir, const std::filesystem::
 // trainer_log.jsonl, fettle_run.json and report.html, which belong to the current run. If this run trains an adapter,
 // output_dir may also be the folder of a model that is still needed: this run's base or reference model, or the base of
 // the earlier run's adapter. In this case, the list has only the adapter, the metrics and the plots. Returns an empty
-// list when there is no kResultMark.
+// list when there is no kResultMark, or when Fettle did not write trainer_state.json: other tools use the same names.
 std::vector<std::string> earlier_result(const Run& run);
 
 // Writes the result, the record of the run and the last evaluation into output_dir, and removes an earlier result. With

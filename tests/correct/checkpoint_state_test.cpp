@@ -158,6 +158,11 @@ class Checkpoints : public testing::Test {
     writer.finish({{"step", step}});
     if (!complete) fs::remove(state / "manifest.json");
   }
+  // Adds a checkpoint without a state. `callbacks` is a field of its log: "{}" in Fettle's logs.
+  void add_weights(const std::string& name, const std::string& callbacks) {
+    write_text(folder_ / name / "model.safetensors", "");
+    write_text(folder_ / name / "trainer_state.json", R"({"stateful_callbacks": )" + callbacks + "}");
+  }
   std::vector<int64_t> steps() {
     std::vector<int64_t> all;
     for (const CheckpointFolder& one : list_checkpoints(folder_.path())) all.push_back(one.step);
@@ -216,6 +221,26 @@ TEST_F(Checkpoints, TheLatestAndTheNewestCompleteOneStay) {
   add(40, false);
   delete_old_checkpoints(folder_.path(), 1, folder_ / "checkpoint-10");
   EXPECT_THAT(steps(), testing::ElementsAre(10, 20));
+}
+
+// Transformers' Trainer gives its checkpoints the same names.
+TEST_F(Checkpoints, ThoseOfOtherToolsAreNeitherListedNorDeleted) {
+  add_weights("checkpoint-10", "{}");
+  EXPECT_FALSE(foreign_checkpoint(folder_.path()));
+  add_weights("checkpoint-5", R"({"TrainerControl": {}})");
+  add_weights("checkpoint-6", "{}");
+  write_text(folder_ / "checkpoint-6/training_args.bin", "");
+  write_text(folder_ / "checkpoint-7/notes.txt", "");
+  add_weights("checkpoint-8.abandoned", R"({"TrainerControl": {}})");
+  add_weights("checkpoint-9.abandoned", "{}");
+  add(20);
+  add(30);
+  EXPECT_THAT(steps(), testing::ElementsAre(10, 20, 30));
+  EXPECT_EQ(foreign_checkpoint(folder_.path()), folder_ / "checkpoint-7");
+  EXPECT_THAT(delete_old_checkpoints(folder_.path(), 1, folder_ / "checkpoint-30"),
+              testing::ElementsAre(folder_ / "checkpoint-10", folder_ / "checkpoint-20"));
+  EXPECT_THAT(abandoned_checkpoints(folder_.path()), testing::ElementsAre(folder_ / "checkpoint-9.abandoned"));
+  EXPECT_THAT(set_aside_after(folder_.path(), 0), testing::ElementsAre(folder_ / "checkpoint-30.abandoned"));
 }
 
 TEST_F(Checkpoints, LaterOnesAreSetAside) {

@@ -1,4 +1,5 @@
 // Tests which evaluation is the best and how patience is counted. Both are as in Trainer and its EarlyStoppingCallback.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,15 +25,15 @@ std::vector<LogRecord> evaluations(const std::vector<double>& losses) {
   return out;
 }
 
-void expect(const std::optional<BestEvaluation>& best, int64_t step, double value, int64_t not_better) {
-  ASSERT_TRUE(best);
-  EXPECT_EQ(best->step, step);
-  EXPECT_DOUBLE_EQ(best->value, value);
-  EXPECT_EQ(best->not_better, not_better);
+void expect(const BestEvaluation& best, int64_t step, double value, int64_t not_better) {
+  ASSERT_TRUE(best.value);
+  EXPECT_EQ(best.step, step);
+  EXPECT_DOUBLE_EQ(*best.value, value);
+  EXPECT_EQ(best.not_better, not_better);
 }
 
 TEST(BestEvaluation, IsTheSmallestLoss) {
-  EXPECT_FALSE(best_evaluation({}, {}));
+  EXPECT_FALSE(best_evaluation({}, {}).value);
   expect(best_evaluation(evaluations({0.9}), {}), 10, 0.9, 0);
   expect(best_evaluation(evaluations({0.9, 0.5, 0.7, 0.6}), {}), 20, 0.5, 2);
   expect(best_evaluation(evaluations({0.9, 0.5, 0.5}), {}), 20, 0.5, 1);
@@ -52,7 +53,17 @@ TEST(BestEvaluation, GainsUpToTheThresholdUseUpPatience) {
 
 TEST(BestEvaluation, IsNeverNotFinite) {
   expect(best_evaluation(evaluations({0.9, NAN, -INFINITY}), {}), 10, 0.9, 2);
-  EXPECT_FALSE(best_evaluation(evaluations({NAN}), {}));
+}
+
+// The first evaluation has no earlier one to be better than.
+TEST(BestEvaluation, WithoutAFiniteValueUsesUpPatience) {
+  for (const int64_t count : {1, 2, 5}) {
+    const BestEvaluation best =
+        best_evaluation(evaluations(std::vector<double>(static_cast<size_t>(count), NAN)), {.threshold = 0.1});
+    EXPECT_FALSE(best.value);
+    EXPECT_EQ(best.not_better, count - 1);
+  }
+  expect(best_evaluation(evaluations({NAN, NAN, 0.9}), {}), 30, 0.9, 0);
 }
 
 // trainer_state.json has no values that are not finite. An evaluation without its loss still uses up patience.
@@ -132,6 +143,23 @@ TEST_F(Saves, TheStepAtWhichTheRunEndsEarly) {
   EXPECT_TRUE(after(3, 0.7));
   EXPECT_TRUE(recorder_->ends_early());
   EXPECT_EQ(best(), "checkpoint-3");
+}
+
+TEST_F(Saves, NothingAndWarnsOnceWithoutTheMetric) {
+  recipe_.save_strategy = "best";
+  recipe_.early_stopping_patience = 2;
+  start(0);
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(after(1, NAN));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::AllOf(testing::HasSubstr("the evaluation at step 1 has no finite eval_loss"),
+                             testing::HasSubstr("save_strategy: best saves no checkpoint")));
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(after(2, NAN));
+  EXPECT_FALSE(recorder_->ends_early());
+  EXPECT_FALSE(after(3, NAN));
+  EXPECT_TRUE(recorder_->ends_early());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::Not(testing::HasSubstr("no finite")));
 }
 
 }  // namespace

@@ -24,6 +24,11 @@ class EarlierResult : public testing::Test {
           "classifier.json", "config.json", "chat_template.jinja", "model-00001-of-00002.safetensors"})
       write_text(folder / "out" / file, "{}");
   }
+  // Adds what marks a result of Fettle.
+  void add_result() {
+    write_text(folder / "out/all_results.json", "{}");
+    write_text(folder / "out/trainer_state.json", R"({"stateful_callbacks": {}})");
+  }
   std::vector<std::string> names() const {
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
     return earlier_result(make_run(recipe, repository.config(), "config.json", 1));
@@ -36,8 +41,14 @@ TEST_F(EarlierResult, IsEmptyWhereNoRunFinished) {
   EXPECT_THAT(names(), IsEmpty());
 }
 
+TEST_F(EarlierResult, IsEmptyWhereAnotherToolTrained) {
+  add_result();
+  write_text(folder / "out/trainer_state.json", R"({"stateful_callbacks": {"TrainerControl": {}}})");
+  EXPECT_THAT(names(), IsEmpty());
+}
+
 TEST_F(EarlierResult, HasFettlesFilesAndNoneOfTheUsers) {
-  write_text(folder / "out/all_results.json", "{}");
+  add_result();
   for (const char* file : {"all_results.json", "adapter_model.safetensors", "classifier.json", "config.json",
                            "chat_template.jinja", "model-00001-of-00002.safetensors", "confusion.png"})
     EXPECT_THAT(names(), Contains(file));
@@ -46,7 +57,7 @@ TEST_F(EarlierResult, HasFettlesFilesAndNoneOfTheUsers) {
 }
 
 TEST_F(EarlierResult, LeavesOutTheBaseOfAnAdapter) {
-  write_text(folder / "out/all_results.json", "{}");
+  add_result();
   auto keeps_the_base = [&] {
     for (const char* file : {"config.json", "chat_template.jinja", "model-00001-of-00002.safetensors"})
       EXPECT_THAT(names(), Not(Contains(file)));
@@ -56,7 +67,7 @@ TEST_F(EarlierResult, LeavesOutTheBaseOfAnAdapter) {
   keeps_the_base();
   std::filesystem::remove_all(folder / "out");
   recipe.model_name_or_path = copy_model(folder / "out");
-  write_text(folder / "out/all_results.json", "{}");
+  add_result();
   EXPECT_THAT(names(), Not(Contains("model.safetensors")));
   recipe.finetuning_type = "full";
   EXPECT_THAT(names(), Contains("model.safetensors"));

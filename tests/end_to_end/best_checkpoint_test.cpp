@@ -231,6 +231,21 @@ TEST_F(BestCheckpoint, OfAClassifierThatHasEndedHasAReport) {
   }
 }
 
+// The new rows are harder, so each of their evaluations is worse than those of the first part.
+TEST_F(BestCheckpoint, IsChosenAmongEvaluationsOfTheSameRows) {
+  ASSERT_EQ(run_fettle(folder_, words({"max_steps=4", "eval_dataset=" + (folder_ / "rows.jsonl").string()})).code, 0);
+  const std::vector<std::string> keys = words({"load_best_model_at_end=true", "resume_from_checkpoint=true"});
+  const Outcome run = run_fettle(folder_, with(keys, {"max_steps=8"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("the held-out rows have changed since the checkpoint of step 4"));
+  EXPECT_GT(state()["best_global_step"], 4);
+  const Outcome next = run_fettle(folder_, with(keys, {"max_steps=10"}));
+  ASSERT_EQ(next.code, 0) << next.err;
+  EXPECT_THAT(next.err, testing::Not(HasSubstr("the held-out rows have changed")));
+  EXPECT_GT(state()["best_global_step"], 4);
+  EXPECT_EQ(weights(), weights("checkpoint-" + std::to_string(state()["best_global_step"].get<int64_t>())));
+}
+
 TEST_F(BestCheckpoint, IsTheOnlyOneThatIsSaved) {
   const Outcome run = run_fettle(folder_, words({"save_strategy=best", "load_best_model_at_end=true"}));
   ASSERT_EQ(run.code, 0) << run.err;

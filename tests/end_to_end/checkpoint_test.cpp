@@ -259,8 +259,16 @@ TEST(Overwrite, AnEarlierRunIsDeletedOnlyWhenTheNewOneStarts) {
       run_fettle(folder, with(words(folder / "out"), {"overwrite_output_dir=true", "dataset=none.jsonl"}));
   EXPECT_EQ(bad.code, 2);
   EXPECT_TRUE(fs::exists(folder / "out/checkpoint-6/state/manifest.json"));
-  EXPECT_EQ(run_fettle(folder, with(words(folder / "out"), {"overwrite_output_dir=true", "max_steps=2"})).code, 0);
+  const auto keys = with(words(folder / "out"), {"overwrite_output_dir=true", "max_steps=2"});
+  const Outcome run = run_fettle(folder, keys);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("the 3 checkpoints there are deleted, because overwrite_output_dir is set"));
   EXPECT_FALSE(fs::exists(folder / "out/checkpoint-6"));
+  write_text(folder / "out/checkpoint-500/optimizer.pt", "of another tool");
+  const Outcome refused = run_fettle(folder, keys);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("out/checkpoint-500 was not written by Fettle"));
+  EXPECT_TRUE(fs::exists(folder / "out/checkpoint-500/optimizer.pt"));
 }
 
 // The run would delete its own base.

@@ -97,6 +97,27 @@ TEST(Preferences, ResumeIsBitIdentical) {
   }
 }
 
+// Without held-out rows of both kinds, evaluations have no rewards/margins.
+TEST(Preferences, WithoutTheMetricOfTheBestModelTheRunEndsEarlyAndSaysWhy) {
+  TempFolder folder;
+  const auto row = [](int i, bool good) {
+    return json{{"prompt", "ab " + std::to_string(i)}, {"completion", "cd ef"}, {"label", good}}.dump() + "\n";
+  };
+  std::string rows;
+  for (int i = 0; i < 8; ++i) rows += row(i, i % 2 == 0);
+  const std::string held_out = (folder / "held_out.jsonl").string();
+  write_text(held_out, row(0, false) + row(1, false));
+  const Outcome run = run_fettle(
+      folder,
+      with(preference_words(folder, "out", "kto", rows),
+           {"eval_dataset=" + held_out, "eval_strategy=steps", "eval_steps=1", "save_strategy=steps", "save_steps=1",
+            "metric_for_best_model=rewards/margins", "load_best_model_at_end=true", "early_stopping_patience=1"}));
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("step 1 has no finite eval_rewards/margins, which needs held-out rows of both kinds"));
+  EXPECT_THAT(run.err, HasSubstr("stopped at step 2: no evaluation had a finite eval_rewards/margins"));
+  EXPECT_THAT(run.err, HasSubstr("so the result has the weights of the last step"));
+}
+
 TEST(Preferences, AreLearned) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(preference_words(folder, "out", "dpo", pairs_text(16)),

@@ -141,6 +141,13 @@ TEST(CheckpointFolders, NamedOneMustBeSound) {
   fs::create_directories(folder / "checkpoint-1");
   EXPECT_THAT(error(folder / "checkpoint-1"),
               AllOf(HasSubstr("has no state/ folder"), HasSubstr("adapter_name_or_path")));
+  write_text(folder / "checkpoint-2/training_args.bin", "");
+  EXPECT_THAT(error(folder / "checkpoint-2"),
+              AllOf(HasSubstr("a checkpoint of another tool"), HasSubstr("adapter_name_or_path")));
+  StateWriter(folder / "checkpoint-3/state").finish({{"step", 3}});
+  EXPECT_THAT(error(folder.path()),
+              HasSubstr("is none itself; set resume_from_checkpoint to the newest complete one, " +
+                        (folder / "checkpoint-3").string()));
   fs::create_directories(folder / "checkpoint-1/state");
   EXPECT_EQ(error(folder / "checkpoint-1"), "no error") << "StateReader checks whether it is intact";
 }

@@ -90,7 +90,7 @@ TEST_F(FailedSave, IsReportedByTheDestructor) {
 TEST(NewestCheckpoint, WithOnlyWeightsIsNamedInMessages) {
   TempFolder folder;
   EXPECT_EQ(newest_checkpoint_text(folder.path()), "no checkpoint is complete yet");
-  write_text(folder / "checkpoint-1/adapter_model.safetensors", "");
+  write_text(folder / "checkpoint-1/trainer_state.json", R"({"stateful_callbacks": {}})");
   EXPECT_THAT(newest_checkpoint_text(folder.path()),
               HasSubstr("the newest checkpoint, " + (folder / "checkpoint-1").string() + ", has only weights"));
 }
@@ -378,10 +378,40 @@ TEST(Output, AResultWithoutALogIsNotOverwrittenUnlessAsked) {
   EXPECT_EQ(error(), "no error");
 }
 
+// Other tools use the same names. Fettle would replace or delete their files.
+TEST(Output, OfAnotherToolIsRefusedEvenIfItMayBeOverwritten) {
+  TempFolder folder;
+  Recipe recipe = run_recipe(folder / "out", "lora");
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto error = [&](bool overwrite, const char* resume) {
+    recipe.overwrite_output_dir = overwrite;
+    recipe.resume_from_checkpoint = resume;
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    return user_error([&] { const OutputFolder made = check_output(run); });
+  };
+  const auto expect_refused = [&](const fs::path& named) {
+    for (const bool overwrite : {false, true})
+      for (const char* resume : {"", "true"})
+        EXPECT_THAT(error(overwrite, resume), AllOf(HasSubstr(named.string() + " was not written by Fettle"),
+                                                    HasSubstr("choose another output_dir")));
+  };
+  const std::string log = R"({"stateful_callbacks": {"TrainerControl": {}}})";
+  write_text(folder / "out/checkpoint-500/trainer_state.json", log);
+  write_text(folder / "out/checkpoint-500/training_args.bin", "");
+  expect_refused(folder / "out/checkpoint-500");
+  fs::remove_all(folder / "out/checkpoint-500");
+  write_text(folder / "out/all_results.json", "{}");
+  write_text(folder / "out/trainer_state.json", log);
+  expect_refused(folder / "out/trainer_state.json");
+  write_text(folder / "out/trainer_state.json", R"({"stateful_callbacks": {}})");
+  EXPECT_EQ(error(true, ""), "no error");
+}
+
 // A checkpoint of another folder belongs to another run than the one in output_dir.
 TEST(Output, ACheckpointOfAnotherFolderDoesNotContinueTheRunThere) {
   TempFolder folder;
-  for (const char* checkpoint : {"out/checkpoint-2", "other/checkpoint-2"}) fs::create_directories(folder / checkpoint);
+  for (const char* checkpoint : {"out/checkpoint-2", "other/checkpoint-2"})
+    write_text(folder / checkpoint / "state/manifest.json", "{}");
   fs::create_directory_symlink(folder / "out", folder / "link");
   Recipe recipe = run_recipe(folder / "out", "lora");
   const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);

@@ -50,6 +50,7 @@ TEST(Disk, FoldersThatStayDoNotCountAsFree) {
   const fs::path old = folder / "out/checkpoint-8.abandoned/weights";
   constexpr int64_t kOldBytes = int64_t{1} << 40;
   write_text(old, "");
+  write_text(old.parent_path() / "state/manifest.json", "{}");
   fs::resize_file(old, kOldBytes);  // a sparse file
   // The run needs half of these bytes beside those that are free.
   const auto needs_more = [&](std::optional<int64_t> resumed_step) {

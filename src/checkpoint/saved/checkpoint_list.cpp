@@ -11,6 +11,7 @@
 #include "base/files/file_error.h"
 #include "base/files/output_file.h"
 #include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/saved/own_log.h"
 #include "checkpoint/saved/state.h"
 
 namespace fettle {
@@ -30,11 +31,46 @@ std::optional<int64_t> step_of(const fs::path& folder) {
   return step;
 }
 
-[[noreturn]] void throw_stateless(const fs::path& checkpoint) {
+// Returns whether Transformers' Trainer, or a tool that uses it, wrote the checkpoint. Fettle never writes this file.
+bool is_trainers(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::exists(folder / "training_args.bin", ignored);
+}
+
+// Returns whether Fettle wrote the checkpoint, which may be damaged. A checkpoint has a state or, with save_only_model,
+// at least a log.
+bool is_own(const fs::path& folder) {
+  return has_state_files(state_folder(folder)) || (is_own_log(folder / "trainer_state.json") && !is_trainers(folder));
+}
+
+// Throws the reason why no run can continue from the folder.
+[[noreturn]] void throw_stateless(const fs::path& folder) {
+  if (const auto newest = newest_checkpoint(folder))
+    throw UserError(
+        "resume_from_checkpoint: {} contains checkpoints, but is none itself; set resume_from_checkpoint to the newest "
+        "complete one, {}",
+        folder.string(), newest->path.string());
+  const std::string remedy = "to start from its weights, set adapter_name_or_path or model_name_or_path to it";
+  if (is_trainers(folder))
+    throw UserError(
+        "resume_from_checkpoint: {} is a checkpoint of another tool (it has training_args.bin), and Fettle resumes "
+        "only its own; {}",
+        folder.string(), remedy);
   throw UserError(
-      "resume_from_checkpoint: {} has no state/ folder (save_only_model leaves it out), so it cannot be resumed; to "
-      "start from its weights, set adapter_name_or_path or model_name_or_path to it",
-      checkpoint.string());
+      "resume_from_checkpoint: {} has no state/ folder (save_only_model leaves it out), so it cannot be resumed; {}",
+      folder.string(), remedy);
+}
+
+// Returns the folders with the names of checkpoints, in any order. `own` selects those of Fettle or those of others.
+std::vector<CheckpointFolder> find_folders(const fs::path& output_dir, bool own) {
+  std::vector<CheckpointFolder> found;
+  std::error_code code;
+  for (fs::directory_iterator it(output_dir, code), end; !code && it != end; it.increment(code)) {
+    const std::optional<int64_t> step = step_of(it->path());
+    std::error_code ignored;
+    if (step && it->is_directory(ignored) && is_own(it->path()) == own) found.push_back({it->path(), *step});
+  }
+  return found;
 }
 
 bool is_complete(const fs::path& folder) {
@@ -57,15 +93,16 @@ fs::path state_folder(const fs::path& checkpoint) {
 }
 
 std::vector<CheckpointFolder> list_checkpoints(const fs::path& output_dir) {
-  std::vector<CheckpointFolder> found;
-  std::error_code code;
-  for (fs::directory_iterator it(output_dir, code), end; !code && it != end; it.increment(code)) {
-    const std::optional<int64_t> step = step_of(it->path());
-    std::error_code ignored;
-    if (step && it->is_directory(ignored)) found.push_back({it->path(), *step, is_complete(it->path())});
-  }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  std::vector<CheckpointFolder> found = find_folders(output_dir, true);
+  for (CheckpointFolder& one : found) one.complete = is_complete(one.path);
+  std::ranges::sort(found, {}, &CheckpointFolder::step);
   return found;
+}
+
+std::optional<fs::path> foreign_checkpoint(const fs::path& output_dir) {
+  const std::vector<CheckpointFolder> found = find_folders(output_dir, false);
+  const auto last = std::ranges::max_element(found, {}, &CheckpointFolder::step);
+  return last == found.end() ? std::nullopt : std::optional(last->path);
 }
 
 std::optional<CheckpointFolder> newest_checkpoint(const fs::path& output_dir) {
@@ -145,7 +182,8 @@ std::vector<fs::path> abandoned_checkpoints(const fs::path& output_dir) {
     const bool named = ending == kAside || (ending.starts_with(kAside) && ending[kAside.size()] == '-' &&
                                             ending.find_first_not_of("0123456789", kAside.size() + 1) == ending.npos);
     std::error_code ignored;
-    if (named && step_of(it->path().stem()) && it->is_directory(ignored)) found.push_back(it->path());
+    if (named && step_of(it->path().stem()) && it->is_directory(ignored) && is_own(it->path()))
+      found.push_back(it->path());
   }
   return found;
 }

@@ -84,6 +84,14 @@ std::string xxh3_128(std::span<const std::byte> bytes) {
   return text;
 }
 
+bool has_state_files(const fs::path& folder) {
+  std::error_code code;
+  for (fs::directory_iterator it(folder, code), end; !code && it != end; it.increment(code))
+    if (const std::string name = it->path().filename().string(); name == kManifest || name.starts_with("shards-"))
+      return true;
+  return false;
+}
+
 StateWriter::StateWriter(fs::path folder, int part) : folder_(std::move(folder)), part_(part) {
   std::error_code code;
   fs::create_directories(folder_, code);

@@ -32,6 +32,9 @@ class DamagedState : public UserError {
 // Returns the XXH3-128 hash of the bytes as 32 hexadecimal digits.
 std::string xxh3_128(std::span<const std::byte> bytes);
 
+// Returns whether the folder has a file that StateWriter writes: a manifest or shards. They may be damaged.
+bool has_state_files(const std::filesystem::path& folder);
+
 class StateWriter {
  public:
   // Creates the folder. `part` is the number of the process if several processes write this state. Throws UserError

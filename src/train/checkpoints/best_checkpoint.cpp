@@ -55,10 +55,25 @@ void check_best(const Run& run, const RunLength& length) {
       run.places.of(kLoadBest), intervals);
 }
 
+void note_held_out(const Examples& held_out, RunRecord& record) {
+  const std::string digest = held_out.digest();
+  const std::span<const LogRecord> log = record.comparable_log();
+  if (!record.held_out.empty() && record.held_out != digest && std::ranges::any_of(log, &LogRecord::is_evaluation)) {
+    record.first_comparable = record.trainer.log_history.size();
+    warn(
+        "the held-out rows have changed since the checkpoint of step {} was written: earlier evaluations are not "
+        "compared with those of this run, so its best evaluation is one of the new ones",
+        record.trainer.global_step);
+  }
+  record.held_out = digest;
+}
+
 std::string early_end_text(const Run& run, const TrainerState& record) {
+  if (!record.best_metric)
+    return fmt::format("stopped at step {}: no evaluation had a finite {}", record.global_step, run.best.metric);
   return fmt::format("stopped at step {}: {} was not better than {:.4f} (step {}) in {} evaluations",
-                     record.global_step, run.best.metric, record.best_metric.value_or(0),
-                     record.best_global_step.value_or(0), run.best.patience);
+                     record.global_step, run.best.metric, *record.best_metric, record.best_global_step.value_or(0),
+                     run.best.patience);
 }
 
 void find_best(const Run& run, const fs::path& resumed, RunRecord& record) {
@@ -75,7 +90,7 @@ void find_best(const Run& run, const fs::path& resumed, RunRecord& record) {
     if (is_there(beside)) return fs::equivalent(beside, here, ignored) ? here : beside;
     return recorded.filename() == here.filename() ? recorded : fs::path();
   };
-  for (const LogRecord& entry : record.trainer.log_history)
+  for (const LogRecord& entry : record.comparable_log())
     if (const fs::path place = entry.is_evaluation() ? place_of(entry.step) : fs::path(); !place.empty())
       record.checkpoints[entry.step] = place.string();
   choose_best_checkpoint(record, run.best);
@@ -90,7 +105,10 @@ void find_best(const Run& run, const fs::path& resumed, RunRecord& record) {
 bool load_best(Devices& devices, const Run& run, const ModelRepository& repository, const TrainerState& record,
                TrainState& state) {
   if (record.best_model_checkpoint.empty()) {
-    warn("load_best_model_at_end: no evaluation has a checkpoint yet");
+    warn(
+        "load_best_model_at_end: no evaluation with a finite {} has a checkpoint, so the result has the weights of the "
+        "last step",
+        run.best.metric);
     return false;
   }
   const fs::path checkpoint = record.best_model_checkpoint;

@@ -2,6 +2,7 @@
 // loads the best weights at the end.
 #pragma once
 
+#include "data/store/examples.h"
 #include "report/run_record.h"
 #include "run/run_length.h"
 #include "step/state/train_state.h"
@@ -13,7 +14,12 @@ namespace fettle {
 // otherwise throws UserError. Only warns if the recipe does not ask for load_best_model_at_end itself.
 void check_best(const Run& run, const RunLength& length);
 
-// Returns "stopped at step 40: eval_loss was not better than 1.2345 (step 20) in 2 evaluations".
+// Sets the record's digest of the held-out rows. If the checkpoint of a resumed run has another digest, warns, and no
+// longer compares its evaluations with later ones (RunRecord::comparable_log).
+void note_held_out(const Examples& held_out, RunRecord& record);
+
+// Returns "stopped at step 40: eval_loss was not better than 1.2345 (step 20) in 2 evaluations". If the metric was
+// never finite, the text says so.
 std::string early_end_text(const Run& run, const TrainerState& record);
 
 // Finds the checkpoints of the evaluations in the log (record.checkpoints), and chooses the best one by the metric of

@@ -138,6 +138,8 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
           {"running_sums", to_json(record.sums)},
           {"started", to_json(record.started)},
           {"evaluation_due", record.evaluation_due},
+          {"held_out", record.held_out},
+          {"first_comparable", record.first_comparable},
           {"identity", identity(run)},
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)},
@@ -273,6 +275,8 @@ RunRecord read_record(const StateReader& state) {
     RunRecord record{read_trainer_state(file), read_log_sums(state.meta().value("running_sums", Json::object()))};
     if (state.meta().contains("started")) record.started = read_local_time(state.meta()["started"]);
     record.evaluation_due = state.meta().value("evaluation_due", false);
+    record.held_out = state.meta().value("held_out", "");
+    record.first_comparable = state.meta().value("first_comparable", size_t{0});
     return record;
   } catch (const UserError& error) {
     throw DamagedState("{}: {}; the checkpoint is damaged", checkpoint_of(state), error.what());
