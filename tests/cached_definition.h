@@ -14,6 +14,7 @@
 #include "base/arrays/host_array.h"
 #include "base/arrays/trial_numbers.h"
 #include "block_tasks.h"
+#include "kernels/cpu/threads.h"
 
 namespace fettle::cpu {
 

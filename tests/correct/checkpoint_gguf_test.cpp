@@ -23,7 +23,7 @@
 #include "checkpoint/safetensors.h"
 #include "gguf_reference.h"
 #include "models/model.h"
-#include "tokenizer/models/kimi_pattern.h"
+#include "tokenizer/models/word_patterns.h"
 #include "tokenizer/text/unicode.h"
 #include "tokenizer/tokenizer.h"
 
@@ -217,7 +217,7 @@ TEST(GgufTokenizerKeys, OfRanks) {
   EXPECT_EQ(written_method(reference, size), "dbrx");
   const TempFolder folder;
   std::filesystem::copy(reference / "tokenizer.model", folder / "tiktoken.model");
-  write_text(folder / "tokenizer_config.json", nlohmann::json{{"pat_str", kKimiPattern}}.dump());
+  write_text(folder / "tokenizer_config.json", nlohmann::json{{"pat_str", kKimiWords}}.dump());
   EXPECT_EQ(written_method(folder.path(), size), "kimi-k2");
 }
 
