@@ -27,7 +27,7 @@ LONGEST = 40
 SETTINGS = loop.LORA
 FULL = loop.FULL
 KTO_MICRO = 4
-PAIR_LOSSES = ["nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "discopop", "sigmoid_norm"]
+PAIR_LOSSES = ["nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "sigmoid_norm"]
 SMOOTHED_LOSSES = ["robust", "exo_pair"]
 
 
@@ -174,6 +174,9 @@ def main():
         | dpo("adapter_init", beta=0.5, loss_type=["ipo"]),
         **{name: dict(start="adapter_init", recipe=dict(pref_loss=name, pref_beta=0.5))
            | dpo("adapter_init", beta=0.5, loss_type=[name]) for name in PAIR_LOSSES},
+        # The slope of this loss changes fast around 0. With a larger beta, differences of rounding grow with each step.
+        discopop=dict(start="adapter_init", recipe=dict(pref_loss="discopop", pref_beta=0.1))
+        | dpo("adapter_init", beta=0.1, loss_type=["discopop"]),
         **{name: dict(start="adapter_init", recipe=dict(pref_loss=name, pref_beta=0.5, dpo_label_smoothing=0.1))
            | dpo("adapter_init", beta=0.5, loss_type=[name], label_smoothing=0.1) for name in SMOOTHED_LOSSES},
         smoothed=dict(start="adapter_init", recipe=dict(pref_beta=0.5, dpo_label_smoothing=0.2))
