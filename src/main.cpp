@@ -346,10 +346,8 @@ void add_download(CommandLine& line) {
   CLI::App* command =
       line.app.add_subcommand("download", "fetch a model, an adapter or a data set from the hub, and print its folder");
   command
-      ->add_option(
-          "name", options->name,
-          "ORG/NAME, ORG/NAME@REVISION, ORG/NAME:Q4_K_M or ORG/NAME/FILE.gguf, or a recipe, to fetch its models "
-          "and data sets")
+      ->add_option("name", options->name,
+                   "ORG/NAME, ORG/NAME@REVISION, ORG/NAME:Q4_K_M, or a recipe: its models and data sets")
       ->required();
   command->add_option("--revision", options->revision, "branch, tag or commit");
   command->add_flag("--dataset", options->dataset, "the name is a data set, not a model");

@@ -56,8 +56,11 @@ fs::path fetch(const DownloadOptions& options) {
   const bool scope = options.modelscope || hub_of_environment() == Hub::kModelScope;
   const HubSettings settings = read_hub_settings(scope ? Hub::kModelScope : Hub::kHuggingFace);
   if (const std::optional<HubGguf> gguf = read_hub_gguf(options.name);
-      gguf && !options.dataset && !names_files(options))
+      gguf && !options.dataset && !names_files(options)) {
+    if (options.without_weights)
+      throw UserError("{}: a GGUF file is fetched with its weights; leave out --no-weights", options.name);
     return fetch_gguf(settings, {with_revision(gguf->repo, options), gguf->wanted});
+  }
   const RepoName repo = repo_of(options);
   if (names_files(options)) return fetch_files(Snapshot::open(settings, repo), options);
   if (names_part(options)) return fetch_split(settings, repo, {options.subset, options.split, ""})[0].parent_path();

@@ -52,7 +52,7 @@ template <typename... Args>
 bool has_too_many_names(std::string_view text) {
   std::vector<size_t> names{0};  // of each object and array that is open
   bool quoted = false;
-  for (size_t i = 0; i < text.size() && names.size() <= kDeepestJson; ++i) {
+  for (size_t i = 0; i < text.size() && names.size() <= kDeepestJson + 1; ++i) {
     const char c = text[i];
     if (c == '"') quoted = !quoted;
     if (c == '\\') ++i;

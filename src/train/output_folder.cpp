@@ -76,12 +76,12 @@ void require_own(const fs::path& folder) {
   std::optional<fs::path> other = foreign_checkpoint(folder);
   std::error_code ignored;
   if (const fs::path log = folder / "trainer_state.json";
-      !other && fs::exists(folder / kResultMark, ignored) && fs::exists(log, ignored) && !is_own_log(log))
+      !other && fs::exists(folder / kResultMark, ignored) && is_foreign_log(log))
     other = log;
   if (!other) return;
   throw UserError(
-      "output_dir: {} was not written by Fettle, which neither continues nor deletes a run of another tool; choose "
-      "another output_dir, or move the files of that run",
+      "output_dir: {} was not written by Fettle, or has lost its state and its log. Fettle neither continues nor "
+      "deletes it; choose another output_dir, or move the files of that run",
       other->string());
 }
 

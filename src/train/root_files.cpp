@@ -68,7 +68,7 @@ bool has_result(const fs::path& output_dir, const fs::path& checkpoint) {
 
 std::vector<std::string> earlier_result(const Run& run) {
   const fs::path folder = run.output.folder;
-  if (!is_there(folder / kResultMark) || !is_own_log(folder / "trainer_state.json")) return {};
+  if (!is_there(folder / kResultMark) || is_foreign_log(folder / "trainer_state.json")) return {};
   std::vector<std::string> names(std::begin(kFigures), std::end(kFigures));
   names.insert(names.end(), std::begin(kAdapter), std::end(kAdapter));
   if (run.lora && holds_base(folder, run)) return names;

@@ -8,6 +8,7 @@
 
 #include "base/arrays/box_copy.h"
 #include "checkpoint/saved/checkpoint_list.h"
+#include "checkpoint/saved/own_log.h"
 #include "checkpoint/saved/state.h"
 #include "temp_folder.h"
 
@@ -226,7 +227,10 @@ TEST_F(Checkpoints, TheLatestAndTheNewestCompleteOneStay) {
 // Transformers' Trainer gives its checkpoints the same names.
 TEST_F(Checkpoints, ThoseOfOtherToolsAreNeitherListedNorDeleted) {
   add_weights("checkpoint-10", "{}");
-  EXPECT_FALSE(foreign_checkpoint(folder_.path()));
+  std::filesystem::create_directories(folder_ / "checkpoint-15/state");
+  EXPECT_FALSE(foreign_checkpoint(folder_.path())) << "a folder without files is nobody's";
+  write_text(folder_ / "cut.json", "{\"stateful_callbacks\": ");
+  EXPECT_FALSE(is_own_log(folder_ / "cut.json") || is_foreign_log(folder_ / "cut.json"));
   add_weights("checkpoint-5", R"({"TrainerControl": {}})");
   add_weights("checkpoint-6", "{}");
   write_text(folder_ / "checkpoint-6/training_args.bin", "");

@@ -43,6 +43,15 @@ bool is_own(const fs::path& folder) {
   return has_state_files(state_folder(folder)) || (is_own_log(folder / "trainer_state.json") && !is_trainers(folder));
 }
 
+bool has_no_file(const fs::path& folder) {
+  std::error_code code;
+  for (fs::recursive_directory_iterator it(folder, code), end; !code && it != end; it.increment(code)) {
+    std::error_code ignored;
+    if (!it->is_directory(ignored)) return false;
+  }
+  return !code;
+}
+
 // Throws the reason why no run can continue from the folder.
 [[noreturn]] void throw_stateless(const fs::path& folder) {
   if (const auto newest = newest_checkpoint(folder))
@@ -100,7 +109,8 @@ std::vector<CheckpointFolder> list_checkpoints(const fs::path& output_dir) {
 }
 
 std::optional<fs::path> foreign_checkpoint(const fs::path& output_dir) {
-  const std::vector<CheckpointFolder> found = find_folders(output_dir, false);
+  std::vector<CheckpointFolder> found = find_folders(output_dir, false);
+  std::erase_if(found, [](const CheckpointFolder& one) { return has_no_file(one.path); });
   const auto last = std::ranges::max_element(found, {}, &CheckpointFolder::step);
   return last == found.end() ? std::nullopt : std::optional(last->path);
 }

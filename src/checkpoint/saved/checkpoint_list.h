@@ -23,7 +23,8 @@ std::filesystem::path state_folder(const std::filesystem::path& checkpoint);
 // checkpoint-N folders that Fettle did not write, so that no other function deletes or renames them. Fettle's
 // checkpoints have files in state/ or, with save_only_model, at least Fettle's log (is_own_log).
 std::vector<CheckpointFolder> list_checkpoints(const std::filesystem::path& output_dir);
-// Returns the last checkpoint-N folder that Fettle did not write; nullopt when there is none.
+// Returns the last checkpoint-N folder that Fettle did not write; nullopt when there is none. Folders without files do
+// not count.
 std::optional<std::filesystem::path> foreign_checkpoint(const std::filesystem::path& output_dir);
 std::optional<CheckpointFolder> newest_checkpoint(const std::filesystem::path& output_dir);  // the newest complete one
 // Returns a text for messages: "the last complete checkpoint is out/checkpoint-4". If no checkpoint is complete, the

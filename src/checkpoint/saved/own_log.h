@@ -1,4 +1,4 @@
-// Defines is_own_log, which tells a log that Fettle wrote from one that Transformers' Trainer wrote.
+// Defines is_own_log and is_foreign_log, which tell a log of Fettle from one of Transformers' Trainer.
 #pragma once
 
 #include <filesystem>
@@ -6,8 +6,9 @@
 namespace fettle {
 
 // Returns whether Fettle wrote this trainer_state.json. Both write "stateful_callbacks", but Trainer has at least the
-// entry TrainerControl there, and Fettle has no entry. Early versions of Trainer lack the field. Returns false when the
-// file is missing or damaged.
+// entry TrainerControl there, and Fettle has no entry. Early versions of Trainer lack the field.
 bool is_own_log(const std::filesystem::path& file);
+// Returns whether another program wrote it. If the file is missing or damaged, both functions return false.
+bool is_foreign_log(const std::filesystem::path& file);
 
 }  // namespace fettle
