@@ -60,6 +60,19 @@ std::vector<int32_t> prompt_of(const Session& session, Sample sample) {
   throw InternalError("a sample of an unknown kind");
 }
 
+// Reads the row's prompt. In stages that do not train on pairs, only a row that has no other form is read as a pair.
+Sample read_prompt_of(const nlohmann::ordered_json& row, const DataSource& source, RowKind rows) {
+  const bool pair = has_pair_columns(row, source);
+  if (pair && (rows == RowKind::kPreferencePairs || rows == RowKind::kRatedReplies))
+    return read_pair_prompt(row, source);
+  try {
+    return read_prompt(row, source);
+  } catch (const BadRow&) {
+    if (!pair) throw;
+  }
+  return read_pair_prompt(row, source);
+}
+
 std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   std::vector<Asked> all;
   for (const std::string& name : data.sets) {
@@ -74,8 +87,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
         try {
           if (!row.bad.empty()) throw BadRow(row.bad);
           parse_message_lists(row.value, source, data.labels.has_value());
-          Sample sample = has_pair_columns(row.value, source) ? read_pair_prompt(row.value, source)
-                                                              : read_prompt(row.value, source);
+          Sample sample = read_prompt_of(row.value, source, data.rows);
           if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
           asked.push_back({prompt_of(session, std::move(sample)), where});
         } catch (const BadRow& error) {

@@ -186,7 +186,7 @@ TEST_F(Commands, SamplingIsAFunctionOfTheSeed) {
 // A penalty this large forbids each token that the prompt or the reply already has, so no token comes twice.
 TEST_F(Commands, PenalisesTokensThatTheTextAlreadyHas) {
   recipe.do_sample = false;
-  recipe.max_new_tokens = 20;
+  recipe.max_new_tokens = 100;
   const std::vector<int32_t> prompt = reference["greedy"][0]["prompt"];
   const auto repeats = [&] {
     Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
@@ -287,6 +287,10 @@ TEST_F(Commands, PreferencePairsAreAnsweredFromTheirPrompt) {
     std::erase(line, '\n');
     EXPECT_EQ(answer_to(line), answer) << row;
   }
+  // Stage sft trains on the messages of such a row, so its columns of replies do not make it a pair.
+  EXPECT_EQ(answer_to(R"({"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "yo"}], )"
+                      R"("chosen": "x", "rejected": "y"})"),
+            answer);
   const std::string pair = R"("instruction": "one", "input": "more", "system": "be")";
   recipe.dataset = {nlohmann::json{{"file_name", (temp / "rows.jsonl").string()},
                                    {"ranking", true},

@@ -141,7 +141,6 @@ const std::vector<NotAvailable>& not_available() {
       {"peft_layer_replication", {}},
       {"dpo_use_weighting", {kFalse}},
       {"dpo_loss_type", {}, "set pref_loss to one loss"},
-      {"discopop_tau", {"0.05"}, "pref_loss: discopop always has the paper's 0.05; remove the key"},
       {"dpo_loss_weights", {"1"}},
       {"adapter_folder", {}, "set adapter_name_or_path to the adapter's folder"},
       {"roles_to_train", {"assistant"}},

@@ -228,6 +228,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"use_logits_to_keep"},
       {"shuffle_dataset", "the rows are shuffled in each epoch, unless disable_shuffling is set", kFalse},
       {"f_alpha_divergence_coef"},
+      {"discopop_tau", "pref_loss: discopop always has the paper's 0.05", "0.05"},
       {"max_prompt_length", "cutoff_len limits the whole row"},
       {"max_completion_length", "cutoff_len limits the whole row"},
       {"label_pad_token_id", "padding never counts in the loss"},
