@@ -67,9 +67,7 @@ PreferenceLoss dpo_losses(const KeyValues& keys, const ReplyLogps& in) {
     odds = log_sigmoid((logp(chosen) - logp(rejected)) - (log_1m_exp(logp(chosen)) - log_1m_exp(logp(rejected))));
     loss = nll - odds * beta;
   } else {
-    auto compared = [&](const Reply& x) {
-      return pair_loss->means && pair_loss->compares ? score(x) / x.tokens : score(x);
-    };
+    auto compared = [&](const Reply& x) { return pair_loss->averages ? score(x) / x.tokens : score(x); };
     loss = pair_loss->loss({compared(chosen), compared(rejected)},
                            {beta, keys.number("dpo_label_smoothing"), keys.number("simpo_gamma")});
   }

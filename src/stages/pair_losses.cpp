@@ -1,5 +1,8 @@
 #include "stages/pair_losses.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -87,8 +90,8 @@ const std::vector<PairLoss>& pair_losses() {
   static const std::vector<PairLoss> rows = {
       {.name = "sigmoid", .loss = sigmoid, .smoothing = Smoothing::kAllowed},
       {.name = "hinge", .loss = hinge},
-      {.name = "ipo", .loss = ipo, .means = true},
-      {.name = "simpo", .loss = simpo, .smoothing = Smoothing::kAllowed, .means = true, .compares = false},
+      {.name = "ipo", .loss = ipo, .averages = true},
+      {.name = "simpo", .loss = simpo, .smoothing = Smoothing::kAllowed, .compares = false},
       {.name = "robust", .loss = robust, .smoothing = Smoothing::kAllowed},
       {.name = "exo_pair", .loss = exo_pair, .smoothing = Smoothing::kNeeded},
       {.name = "nca_pair", .loss = nca_pair},
@@ -97,7 +100,7 @@ const std::vector<PairLoss>& pair_losses() {
       {.name = "apo_zero", .loss = apo_zero},
       {.name = "apo_down", .loss = apo_down},
       {.name = "discopop", .loss = discopop},
-      {.name = "sigmoid_norm", .loss = sigmoid_norm, .means = true},
+      {.name = "sigmoid_norm", .loss = sigmoid_norm, .averages = true},
   };
   return rows;
 }
@@ -111,10 +114,7 @@ std::string names_of_pair_losses(bool (*which)(const PairLoss& loss)) {
   std::vector<std::string_view> names;
   for (const PairLoss& loss : pair_losses())
     if (which(loss)) names.push_back(loss.name);
-  std::string out;
-  for (size_t i = 0; i < names.size(); ++i)
-    out.append(i == 0 ? "" : i + 1 == names.size() ? " or " : ", ").append(names[i]);
-  return out;
+  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
 }
 
 }  // namespace fettle

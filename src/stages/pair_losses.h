@@ -34,14 +34,14 @@ struct PairLoss {
   std::string_view name;
   Tensor (*loss)(const PairScores& scores, const PairLossKeys& keys);  // [R]
   Smoothing smoothing = Smoothing::kNone;
-  bool means = false;    // scores are means over the reply's tokens, else sums
-  bool compares = true;  // scores are relative to a reference model
+  bool compares = true;   // scores are sums, relative to a reference model; else means over the reply's tokens
+  bool averages = false;  // scores that are sums are divided by the reply's number of tokens first
 };
 
 const std::vector<PairLoss>& pair_losses();
 // Returns the row of this name; null for pref_loss: orpo, which is not a function of scores.
 const PairLoss* find_pair_loss(std::string_view name);
-// Returns the names of the losses that `which` selects: "sigmoid, simpo or robust".
+// Returns the names of the losses that `which` selects, of which there are two or more: "sigmoid, simpo or robust".
 std::string names_of_pair_losses(bool (*which)(const PairLoss& loss));
 
 }  // namespace fettle

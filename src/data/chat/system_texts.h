@@ -10,7 +10,6 @@ inline constexpr const char* kAlpacaSystem =
 // Vicuna, LLaVA and Granite 3's models for images
 inline constexpr const char* kVicunaSystem =
     "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
-    "and "
-    "polite answers to the user's questions.";
+    "and polite answers to the user's questions.";
 
 }  // namespace fettle
