@@ -19,7 +19,7 @@ constexpr int64_t kWide = 1024;
 // An operand `a` with many rows of so many words does not fit into the caches. So all panels are computed for a range
 // of words, then all panels for the next range.
 constexpr int64_t kDeep = 4096;
-constexpr int64_t kDeepPass = 6 * WordOperands::kDepth;
+constexpr int64_t kDeepPass = 2 * WordOperands::kLongestSlice;
 constexpr int64_t kSmall = 1'000'000;  // multiplications; a smaller product takes less time than waking a thread
 // A product of few rows reads each weight from memory and uses it only few times, so fewer multiplications take as
 // long.

@@ -1,5 +1,7 @@
 #include "kernels/cpu/products/word_operands.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "kernels/cpu/attention/attention_blocks.h"
@@ -20,6 +22,17 @@ constexpr int64_t kTurnedBlock = Panels::kRows;
 // packing the slice need not wait for memory.
 constexpr int64_t kParts = 8;
 constexpr int64_t kFewestRowsToFetch = 192;
+constexpr int64_t kShortSlice = 128;         // words along k
+constexpr int64_t kFitsShortSlice = 48'000;  // bytes of an L1 cache that holds a short slice, sums and rows of `a`
+
+// Returns the length of a slice of `b` along k, in words. If the L1 cache is too small for a slice, the slice is read
+// from the L2 cache. Then a longer slice is better, because the sums are loaded and stored less often. The length does
+// not change the order of a sum.
+int64_t slice_length() {
+  static const int64_t length =
+      sysconf(_SC_LEVEL1_DCACHE_SIZE) >= kFitsShortSlice ? kShortSlice : WordOperands::kLongestSlice;
+  return length;
+}
 
 bool turns_back(const ProductOperand& a, int64_t m, int64_t n, int64_t k, bool pairs) {
   return a.turned && !pairs && n >= kWideEnoughToTurn && m * k <= kMostToTurn;
@@ -110,14 +123,15 @@ void WordOperands::each_left(int64_t row, int64_t rows, int64_t from, const Use&
 
 void WordOperands::multiply(const Panel& panel, int64_t first, int64_t count, Word* slice, float* sums, int64_t sum_row,
                             bool accumulate, uint16_t* result) const {
-  for (int64_t from = first; from < first + count; from += kDepth) {
-    const int64_t depth = std::min(kDepth, first + count - from), next = from + depth;
+  const int64_t length = slice_length();
+  for (int64_t from = first; from < first + count; from += length) {
+    const int64_t depth = std::min(length, first + count - from), next = from + depth;
     pack_b(panel, from, depth, slice);
     const bool fetches = next < first + count && panel.rows >= kFewestRowsToFetch;
     const int64_t parts = fetches ? kParts : 1;
     const int64_t step = quotient_up(quotient_up(panel.rows, parts), row_step()) * row_step();
     for (int64_t r = 0, part = 0; r < panel.rows; r += step, ++part) {
-      if (fetches) fetch_b(panel, next, std::min(kDepth, first + count - next), part, parts);
+      if (fetches) fetch_b(panel, next, std::min(length, first + count - next), part, parts);
       const int64_t row = panel.row + r, rows = std::min(step, panel.rows - r), width = panel.width();
       float* const c = sums + r * sum_row;
       const bool adds = accumulate || from > first;

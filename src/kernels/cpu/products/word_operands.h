@@ -15,8 +15,8 @@ class WordOperands {
  public:
   // The number of columns of a panel, a multiple of the columns that BlockOps::product computes at once.
   static constexpr int64_t kPanel = 64;
-  static constexpr int64_t kDepth = 128;  // length of a slice along k, in words; a packed slice fits into the L1 cache
-  static constexpr int64_t kSliceWords = kDepth * kPanel;
+  static constexpr int64_t kLongestSlice = 384;  // along k, in words
+  static constexpr int64_t kSliceWords = kLongestSlice * kPanel;
 
   // Takes the first product, or the second one if `second` is true. Reserves memory for the packed `a` at `workspace`,
   // and moves `workspace` to the end of this memory.
