@@ -19,12 +19,12 @@ namespace {
 // after the first one of its kind counts as the same signal, unless both were typed.
 constexpr int64_t kSameSignalMs = 1000;
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+// Schedulers send SIGUSR1 or SIGUSR2 some time before they end a job, if the job asks for it (sbatch --signal).
+constexpr int kSignals[InterruptScope::kSignalCount] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 volatile std::sig_atomic_t caught = 0;
-std::array<std::atomic<int64_t>, SIGTERM + 1> first_at = {};  // by signal: when it first came, in ms; 0: it has not
-static_assert(SIGINT <= SIGTERM && SIGHUP <= SIGTERM);
-std::atomic<bool> typed = false;  // Ctrl-C was typed on the terminal
+std::array<std::atomic<int64_t>, NSIG> first_at = {};  // by signal: when it first came, in ms; 0: it has not
+std::atomic<bool> typed = false;                       // Ctrl-C was typed on the terminal
 std::atomic<int> scopes = 0;
 std::atomic<const char*> notice = nullptr;  // the text to print on a signal; null: none
 std::atomic<bool> on_terminal = false;

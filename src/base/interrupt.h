@@ -1,24 +1,28 @@
-// Defines InterruptScope, which catches SIGINT, SIGTERM and SIGHUP, so that training can finish its step, save a
-// checkpoint and stop. Also defines InterruptNotice, which answers the signal at once.
+// Defines InterruptScope, which catches the signals that ask a process to end, so that training can finish its step,
+// save a checkpoint and stop. The signals are SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2. Also defines
+// InterruptNotice, which answers the signal at once.
 #pragma once
 
 #include <array>
 #include <csignal>
+#include <cstddef>
 #include <string_view>
 
 namespace fettle {
 
-// Makes SIGINT, SIGTERM and SIGHUP end the process outside of an InterruptScope, too, if its process id is 1. Linux
-// ignores these signals otherwise in such a process, which is the first one of a container. main() calls this once.
+// Makes the signals end the process outside of an InterruptScope, too, if its process id is 1. Linux ignores them
+// otherwise in such a process, which is the first one of a container. main() calls this once.
 void end_on_signals();
 
-// While a scope is alive, SIGINT, SIGTERM and SIGHUP are recorded. A second signal of the same kind ends the process,
+// While a scope is alive, the signals are recorded. A second signal of the same kind ends the process,
 // except within a second after the first: it then counts as the same signal, delivered twice. If both were typed on the
 // terminal (Ctrl-C), the second one always ends the process. If SIGHUP was ignored before (nohup), it stays ignored.
 // After SIGHUP, and after any signal while there is an InterruptNotice, writes to a closed pipe do not end the process.
 // Scopes may be nested.
 class InterruptScope {
  public:
+  static constexpr size_t kSignalCount = 5;  // number of signals
+
   InterruptScope();
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
@@ -31,7 +35,7 @@ class InterruptScope {
   static void check(std::string_view doing);
 
  private:
-  std::array<struct sigaction, 3> before_ = {};  // of SIGINT, SIGTERM and SIGHUP
+  std::array<struct sigaction, kSignalCount> before_ = {};
 };
 
 // While a notice is alive, a signal that an InterruptScope records also prints the notice's text to stderr, at once.

@@ -196,7 +196,7 @@ TEST(Resume, AnotherRunsCheckpointIsRefused) {
 }
 
 TEST(Interrupt, SavesACheckpointFromWhichTheRunContinues) {
-  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}, {SIGHUP, 129}}) {
+  for (const auto& [signal, code] : {std::pair{SIGINT, 130}, {SIGTERM, 143}, {SIGHUP, 129}, {SIGUSR1, 138}}) {
     TempFolder folder;
     const auto words = with(resumable(folder / "out"), {"save_steps=100000", "max_steps=5000"});
     Running running(folder.path(), words);
