@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "data/batches/batches.h"
+#include "data/batches/prefetcher.h"
 #include "eval/held_out.h"
 #include "programs/devices.h"
 #include "report/recorder.h"

@@ -10,6 +10,7 @@
 #include "data/batches/batches.h"
 #include "data/batches/order.h"
 #include "data/batches/packing.h"
+#include "data/batches/prefetcher.h"
 
 namespace fettle {
 namespace {
