@@ -75,7 +75,7 @@ const Batches& BatchChoices::keep_only(const BatchSpec& spec) {
 }
 
 WrittenStep Prepared::written() const {
-  return resume ? written_step(resume->state) : WrittenStep{};
+  return resume ? written_step(*resume->state) : WrittenStep{};
 }
 
 std::optional<std::string> Prepared::nothing_to_do() const {
@@ -115,7 +115,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   const int64_t resumed_step = resume ? resume->step : 0;
   const RunLength length = run_length(asked.length, batches.steps_per_epoch());
   require_same_data(processes, batches.identity(), length.eval_every > 0 ? data.eval : Examples(), resumed_step);
-  if (resume) check_data(resume->state, asked, batches.identity());
+  if (resume) check_data(*resume->state, asked, batches.identity());
   if (length.eval_every > 0) note_held_out(data.eval, record);
   if (resume) find_best(asked, resume->checkpoint, record);
 

@@ -236,6 +236,20 @@ TEST(Stall, IsInALogLineAndInTheResults) {
   EXPECT_GT(results["save_stall_seconds"], 0);
 }
 
+// The disk space of a deleted file is free only when no process has the file open.
+TEST(Resume, ADeletedCheckpointTakesNoSpace) {
+  const TempFolder folder;
+  const std::vector<std::string> all = with(words(folder / "out"), {"save_total_limit=1", "max_steps=2"});
+  ASSERT_EQ(run_fettle(folder, all).code, 0);
+  const Running running(folder.path(), with(all, {"resume_from_checkpoint=true", "max_steps=100000"}));
+  ASSERT_TRUE(wait_until([&] { return !fs::exists(folder / "out/checkpoint-2"); }));
+  const std::string maps = read_text("/proc/" + std::to_string(running.process()) + "/maps");
+  running.send(SIGKILL);
+  running.wait();
+  EXPECT_THAT(maps, HasSubstr("fettle")) << "the run had ended";
+  EXPECT_THAT(maps, Not(HasSubstr("checkpoint-2")));
+}
+
 TEST(OtherDevices, ContinueOnlyWithTheSameGlobalBatch) {
   TempFolder folder;
   ASSERT_EQ(run_fettle(folder, words(folder / "whole")).code, 0);

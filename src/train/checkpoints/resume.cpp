@@ -62,13 +62,14 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
   const Json base = base_identity(run, repository);
   try {
     ResumePoint point{*checkpoint, 0, StateReader(state_folder(*checkpoint)), {}};
-    check_meta(point.state, run);
-    check_base(point.state, base);
-    point.record = read_record(point.state);
-    report_micro_batches(point.state, run);
-    report_kernels(point.state, run);
-    report_remat(point.state, run);
-    point.step = point.state.meta().at("step").get<int64_t>();
+    const StateReader& state = *point.state;
+    check_meta(state, run);
+    check_base(state, base);
+    point.record = read_record(state);
+    report_micro_batches(state, run);
+    report_kernels(state, run);
+    report_remat(state, run);
+    point.step = state.meta().at("step").get<int64_t>();
     return point;
   } catch (const DamagedState& error) {
     refuse_damaged(error, *checkpoint, run, base);
@@ -81,7 +82,9 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
 
 TrainState resume_state(ResumePoint& point, Devices& devices, const Run& run, const ModelRepository& repository) {
   try {
-    return load_state(devices, run, repository, point.state);
+    TrainState state = load_state(devices, run, repository, *point.state);
+    point.state.reset();
+    return state;
   } catch (const DamagedState& error) {
     refuse_damaged(error, point.checkpoint, run, base_identity(run, repository));
   }

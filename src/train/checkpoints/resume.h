@@ -13,7 +13,7 @@ namespace fettle {
 struct ResumePoint {
   std::filesystem::path checkpoint;
   int64_t step = 0;
-  StateReader state;
+  std::optional<StateReader> state;  // none after resume_state()
   RunRecord record;
 };
 
@@ -23,7 +23,8 @@ struct ResumePoint {
 // from another complete checkpoint, the error names that checkpoint. All bytes of that checkpoint are verified first.
 std::optional<ResumePoint> find_resume_point(const Run& run, const ModelRepository& repository);
 
-// Returns the trained state from the checkpoint, with the frozen weights from the repository. Throws UserError like
+// Returns the trained state from the checkpoint, with the frozen weights from the repository. Closes the checkpoint's
+// files, because the disk space of a deleted file is free only when no process has the file open. Throws UserError like
 // find_resume_point when the checkpoint is damaged.
 TrainState resume_state(ResumePoint& point, Devices& devices, const Run& run, const ModelRepository& repository);
 
