@@ -44,7 +44,7 @@ std::optional<Logits> compute_logits(Devices& devices, const Request& request, b
                                                   : logits(f, hidden, head_of(run.model, weights)));
     };
     output("without", false);
-    if (run.lora) output("with", true);
+    if (run.adapter.lora) output("with", true);
   }
   const Executable executable = devices.compile(program);
   const int64_t needed = executable.memory_stats().peak, limit = devices.memory().limit;
@@ -63,7 +63,7 @@ std::optional<Logits> compute_logits(Devices& devices, const Request& request, b
   inputs["tokens"] = &tokens;
   std::map<std::string, DeviceBuffer> outputs = run_program(executable, inputs);
   Logits out{.with = {}, .without = outputs.at("without").download()};
-  if (run.lora) out.with = outputs.at("with").download();
+  if (run.adapter.lora) out.with = outputs.at("with").download();
   return out;
 }
 

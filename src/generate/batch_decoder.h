@@ -30,7 +30,7 @@ class BatchDecoder {
   int64_t capacity() const { return capacity_; }
   // Returns how many tokens of a prompt join() has to compute. Here and below, `longest` is the largest length that the
   // sequence is expected to reach; a wrong value only costs time. `adapter` is the number of an adapter in
-  // Run::side_by_side.
+  // AdapterSpec::side_by_side.
   int64_t unread(std::span<const int32_t> ids, int64_t longest, int64_t adapter = kNoAdapter) {
     one_.reserve(longest);
     return static_cast<int64_t>(ids.size()) - one_.known(ids, adapter);

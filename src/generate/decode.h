@@ -37,7 +37,7 @@ class Generator {
   // Returns the f32 logits [vocab_size] of the token after `ids`. Throws UserError when `ids` is empty, has an id
   // outside of the vocabulary, or has more than max_length() ids. Throws DeviceError or DoesNotFit when a program
   // fails. If a program fails or the logits are broken, the adapter's cache is empty afterwards. Here and below,
-  // `adapter` is the number of an adapter in Run::side_by_side.
+  // `adapter` is the number of an adapter in AdapterSpec::side_by_side.
   std::vector<float> logits(std::span<const int32_t> ids, int64_t adapter = kNoAdapter);
 
   // Returns how many tokens at the start of `ids` are in the cache, so that logits() need not compute them. The last

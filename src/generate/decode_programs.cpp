@@ -16,7 +16,7 @@ namespace {
 
 Shape cache_shape(const Run& run, const CacheArray& array, int64_t rows, int64_t capacity) {
   internal_check(array.dims.at(0) == 1, "the first dim of a cache's array must be the rows");
-  Shape shape{array.dtype.value_or(run.compute), {array.layers.count(), rows}};
+  Shape shape{array.dtype.value_or(run.precision.compute), {array.layers.count(), rows}};
   for (size_t d = 1; d < array.dims.size(); ++d) shape.dims.push_back(array.dims[d] < 0 ? capacity : array.dims[d]);
   return shape;
 }
@@ -49,8 +49,8 @@ CacheBuffers empty_cache(Devices& devices, const Run& run, int64_t rows, int64_t
 }
 
 std::optional<DeviceBuffer> row_scales(const Devices& devices, const Run& run, const std::vector<int64_t>& chosen) {
-  if (run.side_by_side.empty()) return std::nullopt;
-  return replicate(devices, rank_scales(run.side_by_side, chosen));
+  if (run.adapter.side_by_side.empty()) return std::nullopt;
+  return replicate(devices, rank_scales(run.adapter.side_by_side, chosen));
 }
 
 int64_t capacity_for(int64_t positions, int64_t longest) {
@@ -77,8 +77,8 @@ Program build_piece(const Run& run, int64_t rows, int64_t length, int64_t capaci
   }
   const Tensor filled = program.input("filled", {DType::kI32, {rows}}), last = program.input("last", {DType::kI32, {}});
   ForwardOptions options;
-  if (!run.side_by_side.empty())
-    options.row_scales = program.input("row_scales", {DType::kF32, {rows, run.lora->rank}});
+  if (!run.adapter.side_by_side.empty())
+    options.row_scales = program.input("row_scales", {DType::kF32, {rows, run.adapter.lora->rank}});
   Forward f = make_forward(run, weights, options);
   f.tokens = program.input("tokens", {DType::kI32, {rows, length}});
   f.positions = expand(iota({DType::kI32, {length}}, 0), 0) + expand(filled, 1);

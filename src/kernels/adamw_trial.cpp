@@ -12,9 +12,9 @@ namespace {
 constexpr double kDecay = 0.1, kRateFactor = 0.5, kRate = 0.01, kDivisor = 7, kFactor = 0.25;
 constexpr int64_t kStep = 3;
 
-Trial adamw_trial(const MeshAxes& mesh, bool clipped, bool sound) {
+Trial adamw_trial(const MeshAxes& mesh, bool clipped, bool finite) {
   Trial out{.title = std::string("an update of AdamW") + (clipped ? "" : " without clipping") +
-                     (sound ? "" : " with a gradient that is not finite"),
+                     (finite ? "" : " with a gradient that is not finite"),
             .bound = 1e-5};
   const Shape shape{DType::kF32, {mesh.size(), 83, 7}};
   std::vector<std::string> axes;
@@ -35,7 +35,7 @@ Trial adamw_trial(const MeshAxes& mesh, bool clipped, bool sound) {
                        .state = {in[2], in[3]},
                        .divisor = scalar(kDivisor),
                        .factor = clipped ? scalar(kFactor) : Tensor{},
-                       .sound = compare(scalar(0), sound ? Direction::kEQ : Direction::kNE, scalar(0)),
+                       .finite = compare(scalar(0), finite ? Direction::kEQ : Direction::kNE, scalar(0)),
                        .scalars = {},
                        .partition = by_row,
                        .of_state = {by_row, by_row}};
@@ -46,7 +46,7 @@ Trial adamw_trial(const MeshAxes& mesh, bool clipped, bool sound) {
   const std::vector<double> w = doubles(out.inputs[0].value), g = doubles(out.inputs[1].value),
                             m = doubles(out.inputs[2].value), v = doubles(out.inputs[3].value);
   out.wanted = {w, m, v};
-  for (size_t i = 0; sound && i < w.size(); ++i) {
+  for (size_t i = 0; finite && i < w.size(); ++i) {
     const double mean = g[i] / kDivisor * (clipped ? kFactor : 1), beta1 = optimizer.options.beta1,
                  beta2 = optimizer.options.beta2, rate = kRate * kRateFactor;
     const double first = m[i] * beta1 + mean * (1 - beta1), second = v[i] * beta2 + mean * mean * (1 - beta2);

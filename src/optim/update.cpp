@@ -27,21 +27,21 @@ Updated updated(const Optimizer& optimizer, const OptimWeight& weight, const Who
   partitions.insert(partitions.end(), in.of_state.begin(), in.of_state.end());
   inputs.push_back(in.divisor);
   if (in.factor) inputs.push_back(in.factor);
-  inputs.push_back(in.sound);
+  inputs.push_back(in.finite);
   for (const auto& [name, scalar] : in.scalars) inputs.push_back(scalar);
   partitions.resize(inputs.size());
   auto body = [&](const std::vector<Tensor>& of) {
     const size_t states = in.state.size();
     size_t next = 2 + states;
-    const Tensor divisor = of[next++], factor = in.factor ? of[next++] : Tensor{}, sound = of[next++];
+    const Tensor divisor = of[next++], factor = in.factor ? of[next++] : Tensor{}, finite = of[next++];
     UpdateInputs rule{convert(of[0], DType::kF32),
                       scaled_gradient(of[1], divisor, factor),
                       {of.begin() + 2, of.begin() + 2 + static_cast<std::ptrdiff_t>(states)},
                       {}};
     for (const auto& [name, scalar] : in.scalars) rule.scalars[name] = of[next++];
     const Updated next_values = optimizer.update(weight, rule);
-    std::vector<Tensor> out{select(sound, convert(next_values.weight, of[0].dtype()), of[0])};
-    for (size_t s = 0; s < states; ++s) out.push_back(select(sound, next_values.state[s], of[2 + s]));
+    std::vector<Tensor> out{select(finite, convert(next_values.weight, of[0].dtype()), of[0])};
+    for (size_t s = 0; s < states; ++s) out.push_back(select(finite, next_values.state[s], of[2 + s]));
     return out;
   };
   const std::vector<Tensor> out = composite("optimizer_update",

@@ -18,7 +18,7 @@ struct WholeUpdate {
   Tensor weight, grad;        // in the weight's shape; the gradient is raw
   std::vector<Tensor> state;  // in the order of UpdateRule::state()
   Tensor divisor, factor;     // see scaled_gradient
-  Tensor sound;               // pred scalar; if false, weight and state do not change
+  Tensor finite;              // pred scalar; if false, weight and state do not change
   std::map<std::string, Tensor> scalars;
   Partition partition;              // of the weight and the gradient
   std::vector<Partition> of_state;  // one for each of `state`

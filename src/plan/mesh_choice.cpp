@@ -42,13 +42,13 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
   const MeshAxes& mesh = run.sharding.mesh();
   const double dp = static_cast<double>(mesh.size_of("dp")), fsdp = static_cast<double>(mesh.size_of("fsdp"));
   const double tp = static_cast<double>(mesh.size_of("tp")), sp = static_cast<double>(mesh.size_of("sp"));
-  const double bytes = static_cast<double>(byte_size(run.compute));
+  const double bytes = static_cast<double>(byte_size(run.precision.compute));
   const double micro_batches = static_cast<double>(run.batch.micro_batches);
   const double parameters = static_cast<double>(run.model.parameters());
-  double weights = parameters * static_cast<double>(byte_size(run.frozen_dtype)) / tp;
+  double weights = parameters * static_cast<double>(byte_size(run.precision.frozen)) / tp;
   for (const QuantisedWeight& weight : run.quantised)
     weights += static_cast<double>(product(weight.base.dims) * weight.base.layer_count()) *
-               (weight.format.bits() / 8 - static_cast<double>(byte_size(run.frozen_dtype))) / tp;
+               (weight.format.bits() / 8 - static_cast<double>(byte_size(run.precision.frozen))) / tp;
   const double tokens = static_cast<double>(run.rows_per_device * length) / sp;  // per device and micro-batch
   const double layers = static_cast<double>(model.num_hidden_layers);
   const double passes = run.remat.saves == Remat::kNone ? 2 : 3;
@@ -63,7 +63,7 @@ double guess_seconds(const Run& run, int64_t length, const Machine& machine) {
     return outside / rates.network + (sent - outside) / (rates.link * share_of_links(rates.link_peers, near));
   };
 
-  const double flops = 2 * (passes + (run.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
+  const double flops = 2 * (passes + (run.adapter.lora ? 0 : 1)) * parameters * tokens / tp * micro_batches;
   const double read = passes * weights * micro_batches;
   const double gathered = sending(2 * weights * share(fsdp) * micro_batches, sp * tp, fsdp);
   const double trained = 4 * static_cast<double>(run.count(run.trained)) / tp;

@@ -36,7 +36,7 @@ std::string StepPlan::limited_by() const {
 namespace {
 
 Assumptions assumptions_for(const Run& run, int64_t length) {
-  Assumptions out{.tf32 = run.tf32};
+  Assumptions out{.tf32 = run.precision.tf32};
   if (run.model.config.num_experts > 0)
     out.expert_blocks = balanced_blocks(run.model.config, run.sharding.mesh(), run.batch.sequences, length);
   return out;
@@ -72,9 +72,9 @@ StepPlan plan_step(const Request& request, const Variant& variant, const Machine
   // micro-batches of the step.
   const BatchShape shape = fullest_shape(run.batch);
   const Program program = build_train_step(run, shape);
-  const CompiledStep compiled = machine.compile(program, run.tf32);
+  const CompiledStep compiled = machine.compile(program, run.precision.tf32);
   const MemoryStats memory = with_updates(
-      run, compiled.memory, [&](const Program& update) { return machine.compile(update, run.tf32).memory; });
+      run, compiled.memory, [&](const Program& update) { return machine.compile(update, run.precision.tf32).memory; });
   const double seconds = seconds_since(start);
   StepPlan plan{.run = run,
                 .variant = variant,
@@ -100,7 +100,7 @@ std::optional<int64_t> plan_evaluation(const StepPlan& plan, const Machine& mach
   const Run& run = plan.run;
   if (run.length.evaluate.every == Interval::Every::kNever) return std::nullopt;
   const Program program = build_eval_step(run, fullest_shape(run.eval_batch));
-  return evaluation_peak(run, plan.memory, machine.compile(program, run.tf32).memory);
+  return evaluation_peak(run, plan.memory, machine.compile(program, run.precision.tf32).memory);
 }
 
 }  // namespace fettle

@@ -49,7 +49,7 @@ std::string format_banner(const RunFigures& f) {
 
 void announce(const Run& run, const RunLength& length, const Batches& batches, const DataReport& data,
               int64_t resumed_step, const std::string& devices) {
-  if (run.dtype_by_default && run.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
+  if (run.precision.by_default && run.precision.compute == DType::kF32 && byte_size(run.model.config.dtype) == 2)
     info(
         "the model is stored in 16 bits but trained in float32, because the recipe sets no dtype; bf16: true takes "
         "about half the memory and time; bf16: false keeps float32 without this message");

@@ -33,9 +33,9 @@ void check_positions(const Run& run, const Examples& examples) {
 }
 
 void warn_of_stored_tables(const Run& run) {
-  if (!run.lora || run.adapter.empty() || run.model.classifies()) return;
+  if (!run.adapter.lora || run.adapter.folder.empty() || run.model.classifies()) return;
   const std::vector<std::string> listed =
-      read_adapter_config(run.adapter, {.dora = true, .modules_to_save = true, .target_parameters = true})
+      read_adapter_config(run.adapter.folder, {.dora = true, .modules_to_save = true, .target_parameters = true})
           .modules_to_save;
   std::vector<Param> tables;
   std::vector<std::string> names;
@@ -51,7 +51,7 @@ void warn_of_stored_tables(const Run& run) {
   warn(
       "{} stores {}, which its modules_to_save do not name: PEFT keeps them as they are, but Fettle trains their {} "
       "parameters in full; to keep them, set create_new_adapter: true, which merges the adapter and trains a new one",
-      run.adapter, fmt::join(names, " and "), with_commas(run.count(tables)));
+      run.adapter.folder, fmt::join(names, " and "), with_commas(run.count(tables)));
 }
 
 void check_vocabulary(const Run& run, const std::filesystem::path& folder, const Tokenizer& tokenizer) {

@@ -10,14 +10,14 @@
 
 namespace fettle {
 
-std::vector<std::string> Run::adapters() const {
-  std::vector<std::string> folders = merged;
-  if (!adapter.empty()) folders.push_back(adapter);
-  return folders;
+std::vector<std::string> AdapterSpec::folders() const {
+  std::vector<std::string> out = merged;
+  if (!folder.empty()) out.push_back(folder);
+  return out;
 }
 
 std::string_view Run::method() const {
-  if (lora) return "lora";
+  if (adapter.lora) return "lora";
   const bool full = std::ranges::all_of(frozen, [](const Param& param) { return param.role == Role::kBuffer; });
   return full ? "full" : "freeze";
 }
@@ -49,14 +49,16 @@ int64_t Run::count(const std::vector<Param>& params) const {
 }
 
 bool Run::moves(const Param& param) const {
-  return correction_rate > 0 && param.hf_name == model.family->layer_prefix + model.config.routing.correction;
+  return router_bias_rate > 0 && param.hf_name == model.family->layer_prefix + model.config.routing.correction;
 }
 
 std::vector<int64_t> Run::layers_of(const Param& param) const {
   if (!param.stacked()) return {0};
   std::vector<int64_t> out = param.layers.numbers;
-  if (lora && !lora->layers.empty() && param.is_lora())
-    std::erase_if(out, [&](int64_t layer) { return std::ranges::find(lora->layers, layer) == lora->layers.end(); });
+  if (adapter.lora && !adapter.lora->layers.empty() && param.is_lora())
+    std::erase_if(out, [&layers = adapter.lora->layers](int64_t layer) {
+      return std::ranges::find(layers, layer) == layers.end();
+    });
   return out;
 }
 
@@ -65,21 +67,21 @@ Partition Run::partition(const Param& param) const {
 }
 
 bool Run::trained_above_compute(const Param& param) const {
-  return trained_dtype == DType::kF32 && compute != DType::kF32 && param.trained && param.stacked() &&
+  return precision.trained == DType::kF32 && precision.compute != DType::kF32 && param.trained && param.stacked() &&
          (param.role == Role::kLinear || param.has_experts());
 }
 
 bool Run::has_master(const Param& param) const {
-  return offload_optimizer && !offload_param && reference.empty() && param.role == Role::kLinear &&
+  return offload.optimizer && !offload.param && reference.params.empty() && param.role == Role::kLinear &&
          trained_above_compute(param);
 }
 
 bool Run::on_disk(const Param& param) const {
-  return offload_dir_weights && trained_above_compute(param);
+  return offload.dir_weights && trained_above_compute(param);
 }
 
 DType Run::dtype_of(const Param& param, DType usual) const {
-  return on_disk(param) ? compute : param.dtype.value_or(usual);
+  return on_disk(param) ? precision.compute : param.dtype.value_or(usual);
 }
 
 bool Run::trains_layers_on_host() const {
@@ -102,7 +104,7 @@ Run with_merged(Run run, int64_t times) {
   batch.sequences *= times;
   run.merged_micro_batches *= times;
   // One micro-batch needs no loop that sums gradients, unless its rows should be free to move to further micro-batches.
-  if (times > 1 && batch.micro_batches == 1 && !sums_are_cheap(run.lora.has_value(), run.offload_param))
+  if (times > 1 && batch.micro_batches == 1 && !sums_are_cheap(run.adapter.lora.has_value(), run.offload.param))
     batch.lines = Lines::kShared;
   return run;
 }
@@ -120,10 +122,10 @@ std::string offload_param_refusal(const Run& run) {
         "offload_optimizer, or more devices",
         run.model.family->model_type);
   // The programs that make these new adapters read the weights of all layers on the device.
-  const bool dora = run.lora && run.lora->dora && run.adapter.empty();
-  if (run.pissa || dora)
+  const bool dora = run.adapter.lora && run.adapter.lora->dora && run.adapter.folder.empty();
+  if (run.adapter.pissa || dora)
     return fmt::format("offload_param: {} needs the weights of all layers on the device; remove one of the two",
-                       run.pissa ? "pissa_init" : "a new adapter with use_dora");
+                       run.adapter.pissa ? "pissa_init" : "a new adapter with use_dora");
   return "";
 }
 
@@ -154,7 +156,7 @@ double rate_factor(const Run& run, const Param& param) {
 
 bool is_low_rank(const Run& run, const Param& param) {
   if (param.role != Role::kLinear || !param.stacked()) return false;
-  return std::ranges::any_of(run.update.low_rank, [&](const std::string& target) {
+  return std::ranges::any_of(run.update.apollo_target, [&](const std::string& target) {
     return target == "all" || target == "all-linear" || param.hf_name.find(target) != std::string::npos;
   });
 }
@@ -166,7 +168,7 @@ uint32_t random_key(const Run& run, const Param& param) {
 }  // namespace
 
 OptimWeight optim_weight(const Run& run, const Param& param) {
-  return {.shape = stacked_shape(param, run.trained_dtype),
+  return {.shape = stacked_shape(param, run.precision.trained),
           .axes = stacked_axes(param),
           .stacked = param.stack_dims(),
           // As in Transformers, weight decay does not apply to biases and norms.
@@ -191,12 +193,8 @@ std::vector<StateArray> optimizer_state(const Run& run, const Param& param) {
 }
 
 StateArray trained_array(const Run& run, const Param& param) {
-  return {trained_input(param),
-          stacked_shape(param, run.trained_dtype),
-          stacked_axes(param),
-          run.partition(param),
-          run.on_disk(param) ? Memory::kDevice : param.memory,
-          run.on_disk(param)};
+  return {trained_input(param), stacked_shape(param, run.precision.trained),         stacked_axes(param),
+          run.partition(param), run.on_disk(param) ? Memory::kDevice : param.memory, run.on_disk(param)};
 }
 
 }  // namespace fettle

@@ -39,7 +39,49 @@ struct UpdateSpec {
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
   // APOLLO projects the gradients of linear layers whose names contain one of these texts; "all": of all linear layers.
-  std::vector<std::string> low_rank{"all"};
+  std::vector<std::string> apollo_target{"all"};
+};
+
+// The adapters of a run. Folders contain adapters in PEFT's format.
+struct AdapterSpec {
+  std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
+  std::string folder;               // the folder with the adapter's weights; empty: a new adapter or none
+  std::vector<std::string> merged;  // folders of adapters that are first merged into the frozen weights
+  // Several adapters at once: each row of a batch uses one adapter or none. If the list is not empty, `lora` has the
+  // joined_options() of these adapters.
+  std::vector<SideAdapter> side_by_side = {};
+  bool pissa = false;             // the new adapter starts from the base's singular vectors
+  int64_t pissa_iterations = 16;  // PiSSA's power iterations; -1: an exact decomposition
+
+  // Returns the folders of all adapters, in the order in which they are applied.
+  std::vector<std::string> folders() const;
+};
+
+// The reference model of a stage that compares the trained model with another one.
+struct ReferenceSpec {
+  // The reference model has frozen copies of these parameters. For a new adapter and for an adapter that is evaluated,
+  // the reference model is the base without the adapter.
+  std::vector<Param> params;
+  bool adapted = false;  // the reference model has a frozen copy of the adapter in AdapterSpec::folder
+  std::string folder;    // ref_model; empty: the model at the start of the run
+};
+
+// The dtypes in which a run computes and stores weights.
+struct Precision {
+  DType compute = DType::kF32;   // of activations and matmuls
+  bool by_default = false;       // the recipe sets no key for `compute`
+  std::optional<Float8> float8;  // dtypes of the layers' matmuls in training; none: `compute`
+  DType frozen = DType::kF32;    // of frozen weights
+  DType trained = DType::kF32;   // of trained weights
+  bool tf32 = false;
+};
+
+// The arrays that are kept outside of device memory.
+struct OffloadSpec {
+  bool optimizer = false;    // the optimizer state is in host memory; false if `dir` is set
+  bool param = false;        // the layers' weights are in host memory
+  std::string dir;           // folder on a disk for the optimizer state; empty: the state is not on a disk
+  bool dir_weights = false;  // the file in `dir` also has the float32 weights (Run::on_disk)
 };
 
 // The settings for choosing the best evaluation and for using it.
@@ -83,38 +125,20 @@ struct Run {
   std::string model_folder;  // model_name_or_path; for a model on a hub, its folder in the hub's cache
   std::string model_name;    // model_name_or_path as in the recipe
   Model model;
-  bool from_scratch = false;        // true: random weights; false: the weights in model_folder
-  std::optional<LoraOptions> lora;  // none: the run neither trains nor applies an adapter
-  std::vector<std::string> merged;  // adapter folders that are first merged into the frozen weights
-  std::string adapter;              // the folder with the adapter's weights; empty: a new adapter or none
-  // Several adapters at once: each row of a batch uses one adapter or none. If the list is not empty, `lora` has the
-  // joined_options() of these adapters.
-  std::vector<SideAdapter> side_by_side = {};
-  bool pissa = false;                      // the new adapter starts from the base's singular vectors
-  int64_t pissa_iterations = 16;           // PiSSA's power iterations; -1: an exact decomposition
+  bool from_scratch = false;  // true: random weights; false: the weights in model_folder
+  AdapterSpec adapter;
   std::vector<Param> frozen, trained;      // with LoRA, `trained` has the adapter's weights and the saved modules
   std::vector<QuantisedWeight> quantised;  // the quantised weights; their parts are in `frozen`
-  // The reference model has frozen copies of these parameters. For a new adapter and for an adapter that is evaluated,
-  // the reference model is the base without the adapter.
-  std::vector<Param> reference;
-  bool reference_adapted = false;  // the reference model has a frozen copy of `adapter`
-  std::string reference_folder;    // ref_model; empty: the model at the start of the run
-  DType compute = DType::kF32;     // dtype of activations and matmuls
-  bool dtype_by_default = false;   // the recipe sets no key for the compute dtype
-  std::optional<Float8> float8;    // dtypes of the layers' matmuls in training; none: `compute`
-  DType frozen_dtype = DType::kF32;
-  DType trained_dtype = DType::kF32;
-  bool tf32 = false;
-  bool offload_optimizer = false, offload_param = false;  // offload_optimizer is false if offload_dir is set
-  std::string offload_dir;           // folder on a disk for the optimizer state; empty: the state is not on a disk
-  bool offload_dir_weights = false;  // the file of offload_dir also has the float32 weights (on_disk)
+  ReferenceSpec reference;
+  Precision precision;
+  OffloadSpec offload;
   RematPolicy remat = {};
   // true: settle_step() will choose `remat`, which is "full" before that call, and may merge micro-batches.
   bool remat_auto = false;
   int64_t merged_micro_batches = 1;  // how many of the recipe's micro-batches are one in `batch`
   ShardingRules sharding;
   ShardingRules loss_sharding;  // for the activations of the head and the loss
-  double correction_rate = 0;   // moe_router_bias_update_rate; 0: routers' corrections do not change
+  double router_bias_rate = 0;  // moe_router_bias_update_rate; 0: routers' corrections do not change
   double noise_alpha = 0;       // alpha of NEFTune's noise on the embedded tokens; 0: no noise
   UpdateSpec update;
   Optimizer optimizer;
@@ -127,25 +151,25 @@ struct Run {
   OutputSpec output;
   uint64_t seed = 42;
 
-  // Folders of all adapters, in the order in which they are applied.
-  std::vector<std::string> adapters() const;
   // Returns the finetuning_type of a run that trains: "lora"; "full" if gradients train all weights; else "freeze".
   // Buffers are frozen in full tuning, too (Role::kBuffer).
   std::string_view method() const;
   bool trains_head() const;
-  bool scales_loss() const { return compute == DType::kF16; }
+  bool scales_loss() const { return precision.compute == DType::kF16; }
   bool has_reference() const { return stage->has_reference(keys); }
   const std::optional<LabelSet>& labels() const { return data.labels; }
   int64_t batch_shards() const;          // number of devices that share a batch: dp x fsdp
   int64_t rows_per_micro_batch() const;  // rows of data in a micro-batch, over all devices
   int64_t rows_per_step() const;         // rows of data in a step, over all devices and micro-batches
   // Returns whether steps move (change) this frozen parameter. They move only the corrections of routers, and only if
-  // `correction_rate` is above 0.
+  // `router_bias_rate` is above 0.
   bool moves(const Param& param) const;
   // Returns whether checkpoints and results contain this frozen parameter. They do if the run starts from random
   // weights or if steps move the parameter, because the base then lacks the parameter's values.
   bool keeps(const Param& param) const { return from_scratch || moves(param); }
-  DType reference_dtype() const { return lora && reference_folder.empty() ? trained_dtype : frozen_dtype; }
+  DType reference_dtype() const {
+    return adapter.lora && reference.folder.empty() ? precision.trained : precision.frozen;
+  }
   int64_t count(const std::vector<Param>& params) const;  // number of elements; for `frozen`, includes `quantised`
   // Returns the numbers of the layers whose tensors the parameter contains. For a LoRA weight, these are only the
   // layers that have LoRA weights. Returns {0} for a parameter outside of the layers.
@@ -155,9 +179,9 @@ struct Run {
   // host memory because offload_optimizer is set. Each step copies it to the device in 16 bits. A run that computes in
   // f32, or has offload_param or a reference model, has no master weights.
   bool has_master(const Param& param) const;
-  // Returns whether the parameter's f32 values are in the file of offload_dir. With offload_dir_weights, the file
+  // Returns whether the parameter's f32 values are in the file in `offload.dir`. With `offload.dir_weights`, the file
   // has every trained f32 matrix of the layers. Programs then get a 16-bit copy of these values, in the dtype
-  // `compute`.
+  // `precision.compute`.
   bool on_disk(const Param& param) const;
   // Returns whether the parameter is a matrix of the layers that is trained in f32 while the step computes in 16 bits.
   bool trained_above_compute(const Param& param) const;
@@ -168,9 +192,9 @@ struct Run {
   // gradients to host memory. A loop saves the same values of each layer for the backward pass, so `remat` must treat
   // all layers alike.
   bool trains_layers_on_host() const;
-  Memory state_memory() const { return offload_optimizer ? Memory::kHost : Memory::kDevice; }
+  Memory state_memory() const { return offload.optimizer ? Memory::kHost : Memory::kDevice; }
   // Returns whether the optimizer state is in a file. A step then is several programs (step/disk/disk_state.h).
-  bool state_on_disk() const { return !offload_dir.empty(); }
+  bool state_on_disk() const { return !offload.dir.empty(); }
 };
 
 // Returns the same run with another policy of rematerialisation.

@@ -29,8 +29,9 @@ struct Variant {
   bool exact = false;                                // all arithmetic is in f32, and nothing is offloaded
   // When adapters are merged during loading, keeps the merged base in f32, like an export does.
   bool merges_in_f32 = false;
-  bool frozen_in_f32 = false;                  // keeps weights that are not trained in f32, whatever config.json says
-  std::vector<SideAdapter> side_by_side = {};  // Run::side_by_side; if not empty, the recipe must name no adapters
+  bool frozen_in_f32 = false;  // keeps weights that are not trained in f32, whatever config.json says
+  std::vector<SideAdapter> side_by_side =
+      {};  // AdapterSpec::side_by_side; if not empty, the recipe must name no adapters
 };
 
 // Returns the recipe with these changes. merges_in_f32, frozen_in_f32 and side_by_side are not keys of a recipe;

@@ -24,7 +24,7 @@ struct ReplyJob {
   ReplyOptions options;
   std::vector<std::string> stop;    // texts that end the reply
   std::optional<int> top_logprobs;  // like CompletionRequest::top_logprobs
-  int64_t adapter = kNoAdapter;     // number of an adapter in Run::side_by_side
+  int64_t adapter = kNoAdapter;     // number of an adapter in AdapterSpec::side_by_side
 };
 
 // A reply that the scheduler writes and another thread reads.

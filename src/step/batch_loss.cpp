@@ -26,7 +26,7 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   if (dropout != nullptr && run.noise_alpha > 0)
     f.disturb = [&, dropout](const Tensor& x) { return with_noise(x, run.noise_alpha, *dropout, batch.sequences); };
   if (run.model.config.router_aux_loss_coef != 0 && model.balanced) f.router = no_routes(run.model.config);
-  if (run.correction_rate > 0 && model.balanced) f.loads = no_loads(run.model.config);
+  if (run.router_bias_rate > 0 && model.balanced) f.loads = no_loads(run.model.config);
   // Each second sequence is a prompt with another row's reply. As in TRL, it has no part in the balance of the experts.
   if (run.stage->grouping == RowGrouping::kWithMismatched && (f.router || f.loads))
     f.counted = remainder(batch.at(BatchPart::kSequences), constant(2, DType::kI32));
@@ -34,16 +34,17 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   f.disturb = nullptr;
   const TokenHead head = run.model.classifies() ? TokenHead{} : head_of(run.model, model.weights);
   if (run.sharding.stages() == 1) return {run.model, f, hidden, head};
-  Forward after{.config = f.config, .weights = f.weights, .sharding = run.loss_sharding, .compute = run.compute};
+  Forward after{
+      .config = f.config, .weights = f.weights, .sharding = run.loss_sharding, .compute = run.precision.compute};
   after.tokens = f.tokens;
   return {run.model, after, after.sharding.constrain(hidden, {"batch", "length", "act_embed"}), head};
 }
 
-// Returns the weights of the reference model. Adds frozen copies of the parameters in run.reference as inputs of the
-// program. All other weights are those of the trained model.
+// Returns the weights of the reference model. Adds frozen copies of the parameters in run.reference.params as inputs of
+// the program. All other weights are those of the trained model.
 Weights reference_weights(Program& program, const Run& run, const Weights& weights) {
   Weights out = weights;
-  for (const Param& param : run.reference)
+  for (const Param& param : run.reference.params)
     out.set(param, add_param(program, run, param, reference_input(param), run.reference_dtype()));
   return out;
 }
@@ -79,9 +80,9 @@ Tensor count_of(const Run& run, const BatchInputs& batch) {
 }
 
 Models add_models(Program& program, const Run& run, const Weights& weights) {
-  const ModelInGraph trained{weights, run.lora.has_value(), true};
+  const ModelInGraph trained{weights, run.adapter.lora.has_value(), true};
   if (!run.has_reference()) return {trained, {}};
-  return {trained, ModelInGraph{reference_weights(program, run, weights), run.reference_adapted}};
+  return {trained, ModelInGraph{reference_weights(program, run, weights), run.reference.adapted}};
 }
 
 BatchLoss batch_loss(const Run& run, const Models& models, const BatchInputs& batch, const RematPolicy& remat,

@@ -31,7 +31,7 @@ struct Models {
 };
 
 // Makes the models. The trained model uses `weights`. The reference model, if the run has one, has frozen copies of the
-// parameters in run.reference, which become inputs of the program. Its other weights come from `weights`.
+// parameters in run.reference.params, which become inputs of the program. Its other weights come from `weights`.
 Models add_models(Program& program, const Run& run, const Weights& weights);
 
 // Returns the stage's loss of `batch`, including the load-balancing loss of experts. `batch` is one micro-batch; with a

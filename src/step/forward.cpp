@@ -10,15 +10,16 @@ Tensor add_param(Program& program, const Run& run, const Param& param, const std
 }
 
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input) {
-  return run.has_master(param) ? copy_of_master(input, run.partition(param), run.compute) : input;
+  return run.has_master(param) ? copy_of_master(input, run.partition(param), run.precision.compute) : input;
 }
 
 Weights add_weight_inputs(Program& program, const Run& run) {
   Weights weights;
   for (const Param& param : run.trained)
-    weights.set(param, weight_of(run, param, add_param(program, run, param, trained_input(param), run.trained_dtype)));
+    weights.set(param,
+                weight_of(run, param, add_param(program, run, param, trained_input(param), run.precision.trained)));
   for (const Param& param : run.frozen)
-    weights.set(param, add_param(program, run, param, frozen_input(param), run.frozen_dtype));
+    weights.set(param, add_param(program, run, param, frozen_input(param), run.precision.frozen));
   return weights;
 }
 
@@ -26,12 +27,12 @@ Forward make_forward(const Run& run, const Weights& weights, const ForwardOption
   Forward f{.config = run.model.config,
             .weights = weights,
             .sharding = run.sharding,
-            .compute = run.compute,
+            .compute = run.precision.compute,
             .remat = options.remat};
-  f.float8 = run.float8;
+  f.float8 = run.precision.float8;
   f.fetch = fetch_layers(run, options.squares);
-  f.unpack = unpack_quantised(run.quantised, run.model.family->layer_prefix, run.frozen_dtype, run.sharding);
-  if (run.lora && options.adapted) add_lora(f, *run.lora, options.dropout, options.row_scales);
+  f.unpack = unpack_quantised(run.quantised, run.model.family->layer_prefix, run.precision.frozen, run.sharding);
+  if (run.adapter.lora && options.adapted) add_lora(f, *run.adapter.lora, options.dropout, options.row_scales);
   return f;
 }
 

@@ -13,8 +13,8 @@ namespace fettle {
 // Adds a parameter as an input of the program, and returns it. The input is stacked over the layers and has the dtype
 // Run::dtype_of(param, dtype).
 Tensor add_param(Program& program, const Run& run, const Param& param, const std::string& name, DType dtype);
-// Returns the weight that the forward pass uses: a copy in the dtype Run::compute if `input` is a master weight, else
-// `input` itself.
+// Returns the weight that the forward pass uses: a copy in the dtype Precision::compute if `input` is a master weight,
+// else `input` itself.
 Tensor weight_of(const Run& run, const Param& param, const Tensor& input);
 // Adds the run's weights as inputs trained/* and frozen/*, and returns them by Param::stack_name().
 Weights add_weight_inputs(Program& program, const Run& run);

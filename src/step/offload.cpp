@@ -54,7 +54,7 @@ std::function<Tensor(const Param&, const Tensor&)> fetch_layers(const Run& run, 
     Tensor squares;
   };
   std::map<std::string, Stack> stacks;
-  for (const auto* params : {&run.frozen, &run.trained, &run.reference})
+  for (const auto* params : {&run.frozen, &run.trained, &run.reference.params})
     for (const Param& param : *params)
       if (param.memory == Memory::kHost && !run.has_master(param))
         stacks.insert({param.stack_name(), {of_layer(run.partition(param)), param.trained ? squares : Tensor{}}});
@@ -96,7 +96,7 @@ HostSum add_by_layer(const Tensor& sum, const Tensor& grad, const Partition& par
 
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& layer_grad,
-                     const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+                     const std::map<std::string, Tensor>& scalars, const Tensor& finite) {
   OptimWeight one = optim_weight(run, param);
   one.shape.dims[0] = 1;
   const Partition partition = run.partition(param);
@@ -109,30 +109,31 @@ Updated update_layer(const Run& run, const Param& param, const Tensor& index, co
   Updated next = run.optimizer.update(one, {convert(old, DType::kF32), layer_grad(grad), state, scalars});
   if (on_disk) next.state.insert(next.state.begin(), next.weight);
   const Tensor stored = convert(next.weight, held.weight.dtype());
-  next.weight = weight.written(sound ? select(sound, stored, old) : stored);
+  next.weight = weight.written(finite ? select(finite, stored, old) : stored);
   return next;
 }
 
 Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
-                        const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+                        const std::map<std::string, Tensor>& scalars, const Tensor& finite) {
   const std::vector<StateArray> arrays = optimizer_state(run, param);
   std::vector<Tensor> carries{held.weight};
   carries.insert(carries.end(), held.state.begin(), held.state.end());
-  const ScanStep all = scan(held.weight.dim(0), carries, {},
-                            [&](const Tensor& index, const std::vector<Tensor>& carried, const auto&) -> ScanStep {
-                              std::vector<LayerSlice> slices;
-                              HeldParam layer{carried[0], held.grad, {}};
-                              for (size_t s = 0; s < arrays.size(); ++s) {
-                                slices.emplace_back(carried[1 + s], arrays[s].partition, arrays[s].memory, index);
-                                layer.state.push_back(slices.back().read());
-                              }
-                              const Updated next = update_layer(run, param, index, layer, layer_grad, scalars, sound);
-                              ScanStep step{{next.weight}, {}};
-                              for (size_t s = 0; s < slices.size(); ++s)
-                                step.carries.push_back(slices[s].written(select(sound, next.state[s], layer.state[s])));
-                              return step;
-                            });
+  const ScanStep all =
+      scan(held.weight.dim(0), carries, {},
+           [&](const Tensor& index, const std::vector<Tensor>& carried, const auto&) -> ScanStep {
+             std::vector<LayerSlice> slices;
+             HeldParam layer{carried[0], held.grad, {}};
+             for (size_t s = 0; s < arrays.size(); ++s) {
+               slices.emplace_back(carried[1 + s], arrays[s].partition, arrays[s].memory, index);
+               layer.state.push_back(slices.back().read());
+             }
+             const Updated next = update_layer(run, param, index, layer, layer_grad, scalars, finite);
+             ScanStep step{{next.weight}, {}};
+             for (size_t s = 0; s < slices.size(); ++s)
+               step.carries.push_back(slices[s].written(select(finite, next.state[s], layer.state[s])));
+             return step;
+           });
   return {all.carries[0], {all.carries.begin() + 1, all.carries.end()}};
 }
 

@@ -48,16 +48,16 @@ struct HeldParam {
 // Updates layer `index` (an i32 scalar) of a stacked weight. `held.state` has the state of that layer [1, ...] on the
 // device. If the weight's f32 values are on a disk, the layer's f32 values come first in this state. Returns the whole
 // stack with the new layer in the stack's dtype, and the layer's new state in the same order. For `layer_grad`, see
-// update_by_layer. If `sound` (a scalar predicate) is given and false, the stack keeps the old layer, and the caller
+// update_by_layer. If `finite` (a scalar predicate) is given and false, the stack keeps the old layer, and the caller
 // must discard the returned state.
 Updated update_layer(const Run& run, const Param& param, const Tensor& index, const HeldParam& held,
                      const std::function<Tensor(const Tensor&)>& layer_grad,
-                     const std::map<std::string, Tensor>& scalars, const Tensor& sound = {});
+                     const std::map<std::string, Tensor>& scalars, const Tensor& finite = {});
 
 // Applies the optimizer's update to a stacked weight and its state, in place. `layer_grad` computes the f32 gradient
-// for the update from a layer's raw gradient. When `sound` (a scalar predicate) is false, nothing changes.
+// for the update from a layer's raw gradient. When `finite` (a scalar predicate) is false, nothing changes.
 Updated update_by_layer(const Run& run, const Param& param, const HeldParam& held,
                         const std::function<Tensor(const Tensor&)>& layer_grad,
-                        const std::map<std::string, Tensor>& scalars, const Tensor& sound);
+                        const std::map<std::string, Tensor>& scalars, const Tensor& finite);
 
 }  // namespace fettle

@@ -47,11 +47,64 @@ BatchInputs as_one_batch(BatchInputs batch, const Tensor& used) {
 
 struct Gradients {
   Tensor loss;                // sum over tokens or rows
+  std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
   Tensor metrics;             // the sums that the stage's metrics need; null when the stage has no metrics
   Tensor loads;               // sum of Forward::loads; null when the routers' corrections do not change
-  std::vector<Tensor> grads;  // in f32 if a loop sums them, else in the weights' dtype
   Tensor host_squares;        // squared norm of the gradients in host memory; null when no gradient is in host memory
+
+  // Calls use(tensor) for each tensor that is not null, always in the same order.
+  template <typename Use>
+  void each(const Use& use) {
+    use(loss);
+    for (Tensor& one : grads) use(one);
+    for (Tensor* one : {&metrics, &loads, &host_squares})
+      if (*one) use(*one);
+  }
 };
+
+// Returns the tensors of `g` that are not null. A loop over micro-batches carries them.
+std::vector<Tensor> carries_of(Gradients g) {
+  std::vector<Tensor> out;
+  g.each([&](const Tensor& one) { out.push_back(one); });
+  return out;
+}
+
+// Returns a copy of `g` with `carries` in place of the tensors that carries_of(g) returns.
+Gradients with_carries(Gradients g, const std::vector<Tensor>& carries) {
+  size_t next = 0;
+  g.each([&](Tensor& one) { one = carries[next++]; });
+  return g;
+}
+
+// Returns the sums before the first micro-batch.
+Gradients no_gradients(const Run& run, const std::vector<Tensor>& trained, bool on_host) {
+  Gradients out{.loss = constant(0, DType::kF32), .grads = {}, .metrics = {}, .loads = {}, .host_squares = {}};
+  for (const Tensor& one : trained) out.grads.push_back(full(0, one.shape().with_dtype(DType::kF32)));
+  if (run.stage->metric_sums > 0) out.metrics = full(0, {DType::kF32, {run.stage->metric_sums}});
+  if (run.router_bias_rate > 0) out.loads = no_loads(run.model.config);
+  if (on_host) out.host_squares = constant(0, DType::kF32);
+  return out;
+}
+
+// Adds the gradients of micro-batch `index` to the sums of the earlier ones.
+Gradients plus(const Run& run, Gradients sums, const Gradients& more, const Tensor& index) {
+  sums.loss = sums.loss + more.loss;
+  if (sums.host_squares) sums.host_squares = constant(0, DType::kF32);
+  for (size_t i = 0; i < more.grads.size(); ++i) {
+    const Param& param = run.trained[i];
+    if (!gradient_on_host(run, param)) {
+      sums.grads[i] = sums.grads[i] + convert(more.grads[i], DType::kF32);
+      continue;
+    }
+    const Tensor first = compare(index, Direction::kEQ, constant(0, DType::kI32));
+    const HostSum sum = add_by_layer(sums.grads[i], more.grads[i], run.partition(param), first);
+    sums.grads[i] = sum.stack;
+    sums.host_squares = sums.host_squares + sum.squares;
+  }
+  if (sums.metrics) sums.metrics = sums.metrics + more.metrics;
+  if (sums.loads) sums.loads = sums.loads + more.loads;
+  return sums;
+}
 
 // Runs the micro-batches one after another in a loop that carries the sums of gradients and losses. A single
 // micro-batch that always runs needs no loop. A pipeline needs no loop either, because it takes all micro-batches at
@@ -70,7 +123,11 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
     // (fetch_layers). With this loop, add_by_layer() computes the squared norm of the summed gradients.
     if (on_host && !loops) wanted.push_back(models.trained.squares = constant(0, DType::kF32));
     const BatchLoss loss = batch_loss(run, models, micro, run.remat, seed);
-    Gradients out{loss.sum, loss.metrics, loss.loads, grad(scale ? loss.sum * scale : loss.sum, wanted), {}};
+    Gradients out{.loss = loss.sum,
+                  .grads = grad(scale ? loss.sum * scale : loss.sum, wanted),
+                  .metrics = loss.metrics,
+                  .loads = loss.loads,
+                  .host_squares = {}};
     if (models.trained.squares) {
       out.host_squares = out.grads.back();
       out.grads.pop_back();
@@ -83,43 +140,15 @@ Gradients accumulate(const Run& run, Models models, const std::vector<Tensor>& t
     for (const Tensor& x : arrays_of(batch)) first.push_back(reshape(x, {x.dims().begin() + 1, x.dims().end()}));
     return one(with_arrays(batch, first));
   }
-  std::vector<Tensor> carries{constant(0, DType::kF32)};
-  for (size_t i = 0; i < trained.size(); ++i) carries.push_back(full(0, trained[i].shape().with_dtype(DType::kF32)));
-  const bool metrics = run.stage->metric_sums > 0;
-  if (metrics) carries.push_back(full(0, {DType::kF32, {run.stage->metric_sums}}));
-  const bool moves = run.correction_rate > 0;
-  if (moves) carries.push_back(no_loads(run.model.config));
-  if (on_host) carries.push_back(constant(0, DType::kF32));
+  const Gradients start = no_gradients(run, trained, on_host);
   const ScanStep sums =
-      scan(micro_batches, carries, arrays_of(batch),
+      scan(micro_batches, carries_of(start), arrays_of(batch),
            [&](const Tensor& index, const std::vector<Tensor>& carried, const std::vector<Tensor>& xs) -> ScanStep {
-             const Gradients g = one(with_arrays(batch, xs));
-             ScanStep step{{carried[0] + g.loss}, {}};
-             Tensor squares = constant(0, DType::kF32);
-             for (size_t i = 0; i < g.grads.size(); ++i) {
-               const Param& param = run.trained[i];
-               if (!gradient_on_host(run, param)) {
-                 step.carries.push_back(carried[1 + i] + convert(g.grads[i], DType::kF32));
-                 continue;
-               }
-               const Tensor first = compare(index, Direction::kEQ, constant(0, DType::kI32));
-               const HostSum sum = add_by_layer(carried[1 + i], g.grads[i], run.partition(param), first);
-               step.carries.push_back(sum.stack);
-               squares = squares + sum.squares;
-             }
-             size_t next = 1 + g.grads.size();
-             if (metrics) step.carries.push_back(carried[next++] + g.metrics);
-             if (moves) step.carries.push_back(carried[next++] + g.loads);
-             if (on_host) step.carries.push_back(squares);
-             return step;
+             const Gradients more = one(with_arrays(batch, xs));
+             return {carries_of(plus(run, with_carries(start, carried), more, index)), {}};
            },
            {.limit = used});
-  const auto grads = sums.carries.begin() + 1;
-  return {sums.carries[0],
-          metrics ? sums.carries[1 + trained.size()] : Tensor{},
-          moves ? sums.carries[1 + trained.size() + (metrics ? 1 : 0)] : Tensor{},
-          {grads, grads + static_cast<std::ptrdiff_t>(trained.size())},
-          on_host ? sums.carries.back() : Tensor{}};
+  return with_carries(start, sums.carries);
 }
 
 Tensor gradient_norm(const Run& run, const Gradients& sums, const Tensor& divisor) {
@@ -136,12 +165,12 @@ struct ScaledGradients {
   Tensor divisor, factor;  // `factor` is null without clipping
 };
 
-// Updates a parameter, whose gradient in `held` is raw. When `sound` is false, the weight and the state do not change.
+// Updates a parameter, whose gradient in `held` is raw. When `finite` is false, the weight and the state do not change.
 Updated update_param(const Run& run, const Param& param, const HeldParam& held, const ScaledGradients& gradients,
-                     const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+                     const std::map<std::string, Tensor>& scalars, const Tensor& finite) {
   if (updated_by_layer(run, param)) {
     auto clipped = [&](const Tensor& g) { return scaled_gradient(g, gradients.divisor, gradients.factor); };
-    return update_by_layer(run, param, held, clipped, scalars, sound);
+    return update_by_layer(run, param, held, clipped, scalars, finite);
   }
   const std::vector<StateArray> arrays = optimizer_state(run, param);
   WholeUpdate in{.weight = held.weight,
@@ -149,7 +178,7 @@ Updated update_param(const Run& run, const Param& param, const HeldParam& held, 
                  .state = held.state,
                  .divisor = gradients.divisor,
                  .factor = gradients.factor,
-                 .sound = sound,
+                 .finite = finite,
                  .scalars = scalars,
                  .partition = run.partition(param),
                  .of_state = {}};
@@ -163,15 +192,15 @@ Updated update_param(const Run& run, const Param& param, const HeldParam& held, 
   return next;
 }
 
-// Adds the updated weights and state to the program's outputs. When `sound` is false, outputs the current weights and
+// Adds the updated weights and state to the program's outputs. When `finite` is false, outputs the current weights and
 // state unchanged.
 void output_updates(Program& program, const Run& run, const std::vector<Tensor>& trained,
                     const std::vector<std::vector<Tensor>>& states, const ScaledGradients& gradients,
-                    const std::map<std::string, Tensor>& scalars, const Tensor& sound) {
+                    const std::map<std::string, Tensor>& scalars, const Tensor& finite) {
   std::vector<Updated> next;
   for (size_t i = 0; i < trained.size(); ++i)
     next.push_back(
-        update_param(run, run.trained[i], {trained[i], gradients.grads[i], states[i]}, gradients, scalars, sound));
+        update_param(run, run.trained[i], {trained[i], gradients.grads[i], states[i]}, gradients, scalars, finite));
   for (size_t i = 0; i < next.size(); ++i) {
     const Param& param = run.trained[i];
     program.output(trained_input(param), next[i].weight, run.partition(param), trained_input(param), param.memory);
@@ -183,15 +212,15 @@ void output_updates(Program& program, const Run& run, const std::vector<Tensor>&
   }
 }
 
-// Outputs the router corrections after this step (moved_corrections). When `sound` is false, outputs the current
+// Outputs the router corrections after this step (moved_corrections). When `finite` is false, outputs the current
 // corrections unchanged.
 void output_corrections(Program& program, const Run& run, const Weights& weights, const Tensor& loads,
-                        const Tensor& sound) {
+                        const Tensor& finite) {
   for (const Param& param : run.frozen) {
     if (!run.moves(param)) continue;
     const Tensor& now = weights.at(param.stack_name());
-    const Tensor next = moved_corrections(now, param.layers.numbers, loads, run.correction_rate);
-    program.output(frozen_input(param), select(sound, next, now), run.partition(param), frozen_input(param),
+    const Tensor next = moved_corrections(now, param.layers.numbers, loads, run.router_bias_rate);
+    program.output(frozen_input(param), select(finite, next, now), run.partition(param), frozen_input(param),
                    param.memory);
   }
 }
@@ -221,7 +250,7 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   Weights weights;
   std::vector<Tensor> trained, computed;
   for (const Param& param : run.trained) {
-    trained.push_back(add_param(program, run, param, trained_input(param), run.trained_dtype));
+    trained.push_back(add_param(program, run, param, trained_input(param), run.precision.trained));
     computed.push_back(weight_of(run, param, trained.back()));
     weights.set(param, computed.back());
   }
@@ -233,7 +262,7 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
         states.back().push_back(program.input(array.name, array.shape, array.partition, array.memory));
   }
   for (const Param& param : run.frozen)
-    weights.set(param, add_param(program, run, param, frozen_input(param), run.frozen_dtype));
+    weights.set(param, add_param(program, run, param, frozen_input(param), run.precision.frozen));
   const Models models = add_models(program, run, weights);
   const BatchInputs batch = add_batch(program, run, shape, BatchExtent::kStep);
   const Tensor used = shape.counted ? program.input(kUsedMicroBatches, {DType::kI32, {}}) : Tensor{};
@@ -254,12 +283,12 @@ Program build_train_step(const Run& run, const BatchShape& shape) {
   const Tensor loss = sums.loss / count, divisor = loss_scale ? loss_scale : count;
   const Tensor norm = gradient_norm(run, sums, divisor);
   const Tensor factor = run.update.max_grad_norm > 0 ? clip_factor(norm, run.update.max_grad_norm) : Tensor{};
-  const Tensor sound = logical_and(is_finite(loss), is_finite(norm));
+  const Tensor finite = logical_and(is_finite(loss), is_finite(norm));
   if (run.state_on_disk())
     output_gradients(program, run, {sums.grads, divisor, factor});
   else
-    output_updates(program, run, trained, states, {sums.grads, divisor, factor}, scalars, sound);
-  if (sums.loads) output_corrections(program, run, weights, sums.loads, sound);
+    output_updates(program, run, trained, states, {sums.grads, divisor, factor}, scalars, finite);
+  if (sums.loads) output_corrections(program, run, weights, sums.loads, finite);
   if (scaling) {
     const Tensor next = next_loss_scale(scaling, is_finite(norm));
     program.output(kLossScale, select(is_finite(loss), next, scaling), {}, kLossScale);

@@ -23,8 +23,9 @@ namespace fettle {
 // are loss, grad_norm and what build_update reads (disk/update_program.h).
 //
 // In stages with preferences, a data row has two sequences: the chosen reply and then the rejected one; in stage kto,
-// the rated reply and then another row's reply. There are reference/* inputs for the parameters in Run::reference. The
-// loss is the mean over the data rows, and `metrics` (stages/preferences.h) is another output.
+// the rated reply and then another row's reply. There are reference/* inputs for the parameters in
+// ReferenceSpec::params. The loss is the mean over the data rows, and `metrics` (stages/preferences.h) is another
+// output.
 Program build_train_step(const Run& run, const BatchShape& shape);
 // Builds the step for gradient_accumulation_steps micro-batches. Each sequence has its own line of `length` positions.
 Program build_train_step(const Run& run, int64_t length);
@@ -33,8 +34,8 @@ Program build_train_step(const Run& run, int64_t length);
 // Outputs, f32 [S]: loss (summed over the sequence's trained tokens), tokens (number of trained tokens), correct
 // (number of trained tokens whose most likely prediction is right). Outputs for stage cls: loss, tokens (1, or 0 for
 // rows that are not in the micro-batch), logits [S, num_labels]. In stages with preferences, there are also inputs
-// reference/* for the parameters in Run::reference. The outputs are then loss and tokens (1, or 0 for rows that are not
-// in the micro-batch), both f32 [S / 2], and metrics (stages/preferences.h).
+// reference/* for the parameters in ReferenceSpec::params. The outputs are then loss and tokens (1, or 0 for rows that
+// are not in the micro-batch), both f32 [S / 2], and metrics (stages/preferences.h).
 //
 // If there are `candidates` (token ids), the outputs are tokens and logits [S, candidates]. The stage must train
 // tokens, and each sequence must have one trained token, whose value does not matter. The logits are those of the

@@ -97,7 +97,7 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
     return one.step <= needs.resumed_step.value_or(0) && std::ranges::count(cleared, one.path) == 0;
   };
   const int64_t present = std::ranges::count_if(list_checkpoints(folder), stays);
-  const int64_t state = run.state_on_disk() && same_disk(folder, run.offload_dir) ? disk_layout(run).file_bytes : 0;
+  const int64_t state = run.state_on_disk() && same_disk(folder, run.offload.dir) ? disk_layout(run).file_bytes : 0;
   const int64_t needed = disk_needed(run, base, length, needs, present) + state;
   if (needed <= free) return;
   const int64_t parts = needs.several ? parts_bytes(run) : 0, one = checkpoint_bytes(run, base);
@@ -118,7 +118,7 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
 
 void require_offload_dir(const Run& run, const Devices& devices, int processes_of_host) {
   if (!run.state_on_disk()) return;
-  const fs::path folder = run.offload_dir;
+  const fs::path folder = run.offload.dir;
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) throw_file_error("create", folder, failed.value());

@@ -96,13 +96,14 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   }
 
   // Trains.
-  Recorder recorder(run, length,
-                    {.total_steps = length.total_steps,
-                     .logging_steps = length.logging_steps,
-                     .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.target.kernels, run.compute) : 0,
-                     .memory_bytes = memory.peak,
-                     .memory_limit = memory.share.limit},
-                    std::move(prepared.record), processes.first());
+  Recorder recorder(
+      run, length,
+      {.total_steps = length.total_steps,
+       .logging_steps = length.logging_steps,
+       .peak_flops = length.total_steps > 20 ? peak_flops(devices, run.target.kernels, run.precision.compute) : 0,
+       .memory_bytes = memory.peak,
+       .memory_limit = memory.share.limit},
+      std::move(prepared.record), processes.first());
   recorder.measure_memory([&] { return devices.client().peak_bytes_in_use(); });
   TrainingLoop loop(
       {devices, run, repository, length, batches, prepared.output, processes, programs, held_out, state, recorder});
@@ -124,9 +125,9 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   if (!processes.first()) return 0;
   recorder.finish();
   warn_of_result(run);
-  info("the {} is in {}{}", run.lora ? "adapter" : "model", run.output.folder,
+  info("the {} is in {}{}", run.adapter.lora ? "adapter" : "model", run.output.folder,
        run.output.html_report ? "; report.html there shows the run" : "");
-  if (run.lora && has_class_for_text(*run.model.family))
+  if (run.adapter.lora && has_class_for_text(*run.model.family))
     info(
         "in Transformers, load the adapter's base with AutoModelForImageTextToText; in the model that "
         "AutoModelForCausalLM makes, PEFT finds none of the adapter's modules");

@@ -53,8 +53,8 @@ bool has_own_result(const fs::path& folder) {
 // Throws UserError if the run reads from a folder that clear_output would delete. It is not yet known from which
 // checkpoint the run continues.
 void require_inputs_stay(const Run& run) {
-  std::vector<std::string> inputs = run.adapters();
-  inputs.insert(inputs.end(), {run.model_folder, run.reference_folder, run.output.resume_from});
+  std::vector<std::string> inputs = run.adapter.folders();
+  inputs.insert(inputs.end(), {run.model_folder, run.reference.folder, run.output.resume_from});
   const auto real = [](const fs::path& path) {
     std::error_code ignored;
     return fs::weakly_canonical(path, ignored);

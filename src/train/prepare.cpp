@@ -104,7 +104,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   record.started = start_of_all(record.started, processes);
 
   // The rows.
-  Tokenizer tokenizer = open_tokenizer(repository, asked.adapters(), asked.data);
+  Tokenizer tokenizer = open_tokenizer(repository, asked.adapter.folders(), asked.data);
   Datasets data = processes.one_per_host_first("data", [&] {
     return load_datasets(started_at(record.started, asked.data), tokenizer, asked.model.config.vocab_size);
   });

@@ -26,14 +26,14 @@ namespace {
 constexpr int64_t kShardBytes = int64_t{5} << 30;
 
 DType result_dtype(const Run& run) {
-  return run.lora ? run.trained_dtype : run.model.config.dtype;
+  return run.adapter.lora ? run.precision.trained : run.model.config.dtype;
 }
 
 // Returns the dims of a stored tensor in the result. The result of PiSSA has twice the rank, because it also contains
 // the initial A and B.
 Dims result_dims(const Run& run, const Param& param) {
   Dims dims = param.stored_dims();
-  if (run.pissa && param.is_lora()) dims[param.role == Role::kLoraA ? 0 : dims.size() - 1] *= 2;
+  if (run.adapter.pissa && param.is_lora()) dims[param.role == Role::kLoraA ? 0 : dims.size() - 1] *= 2;
   return dims;
 }
 
@@ -63,16 +63,16 @@ bool is_copied(const Run& run, const std::string& name) {
 // that are copied from the base.
 NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;
-  for (const Param& param : run.lora ? run.trained : run.model.params)
+  for (const Param& param : run.adapter.lora ? run.trained : run.model.params)
     for (const int64_t index : stored_numbers(run, param))
       out.emplace_back(
-          run.lora ? adapter_key(param.stored_name(index)) : written_name(run, base, param.stored_name(index)),
+          run.adapter.lora ? adapter_key(param.stored_name(index)) : written_name(run, base, param.stored_name(index)),
           Shape{param.written_dtype(result_dtype(run)), result_dims(run, param)});
-  if (run.lora && saves_tied_head(run.model, *run.lora))
+  if (run.adapter.lora && saves_tied_head(run.model, *run.adapter.lora))
     for (const Param& param : run.trained)
       if (param.role == Role::kTokenEmbedding)
         out.emplace_back(adapter_key(tied_head(run.model)), Shape{result_dtype(run), param.dims});
-  if (run.lora) return out;
+  if (run.adapter.lora) return out;
   for (const std::string& name : base.names())
     if (is_copied(run, name)) out.emplace_back(name, base.find(name).entry->shape);
   return out;
@@ -96,45 +96,46 @@ std::string layer_pattern(const std::string& prefix, const std::vector<int64_t>&
 AdapterConfig adapter_config(const Run& run) {
   AdapterConfig config;
   config.base_model_name_or_path = run.model_name;
-  config.r = run.lora->rank;
-  config.lora_alpha = run.lora->alpha;
-  if (run.pissa) {  // keeps the scale, although the rank doubles
+  config.r = run.adapter.lora->rank;
+  config.lora_alpha = run.adapter.lora->alpha;
+  if (run.adapter.pissa) {  // keeps the scale, although the rank doubles
     config.r *= 2;
-    config.lora_alpha *= run.lora->rslora ? std::sqrt(2.0) : 2;
+    config.lora_alpha *= run.adapter.lora->rslora ? std::sqrt(2.0) : 2;
   }
-  config.lora_dropout = run.lora->dropout;
+  config.lora_dropout = run.adapter.lora->dropout;
   if (run.model.classifies()) config.task_type = "SEQ_CLS";
-  config.use_rslora = run.lora->rslora;
-  config.use_dora = run.lora->dora;
-  config.modules_to_save = run.lora->saved;
-  if (saves_tied_head(run.model, *run.lora))
+  config.use_rslora = run.adapter.lora->rslora;
+  config.use_dora = run.adapter.lora->dora;
+  config.modules_to_save = run.adapter.lora->saved;
+  if (saves_tied_head(run.model, *run.adapter.lora))
     for (const std::string& name : {run.model.head().hf_name, tied_head(run.model)}) {
       if (std::ranges::none_of(config.modules_to_save,
                                [&](const std::string& saved) { return saved_with(name, saved); }))
         config.modules_to_save.push_back(last_part(module_of(name)));
     }
-  for (const ExpertParameter& parameter : run.lora->parameters) config.target_parameters.push_back(parameter.name);
-  if (const int64_t factor = run.lora->gate_up_factor; factor != 1) {
+  for (const ExpertParameter& parameter : run.adapter.lora->parameters)
+    config.target_parameters.push_back(parameter.name);
+  if (const int64_t factor = run.adapter.lora->gate_up_factor; factor != 1) {
     const std::string pattern = ".*\\.gate_up_proj";
-    config.rank_pattern = {{pattern, factor * run.lora->rank}};
-    config.alpha_pattern = {{pattern, static_cast<double>(factor) * run.lora->alpha}};
+    config.rank_pattern = {{pattern, factor * run.adapter.lora->rank}};
+    config.alpha_pattern = {{pattern, static_cast<double>(factor) * run.adapter.lora->alpha}};
   }
   config.fan_in_fan_out = run.model.family->fan_in_fan_out;
   if (!run.model.family->carried.empty()) {  // the vision tower may have modules with the same names
     // PEFT refuses layers_to_transform beside a pattern, so the pattern has the numbers of the layers.
     std::vector<std::string> modules, outside;
-    for (const std::string& module : run.lora->modules)
+    for (const std::string& module : run.adapter.lora->modules)
       (run.model.path_of(module) == module ? outside : modules).push_back(escaped(module));
     if (!modules.empty())
-      outside.insert(outside.begin(), layer_pattern(run.model.family->layer_prefix, run.lora->layers) +
+      outside.insert(outside.begin(), layer_pattern(run.model.family->layer_prefix, run.adapter.lora->layers) +
                                           fmt::format("({})", fmt::join(modules, "|")));
     config.target_pattern = fmt::format("{}", fmt::join(outside, "|"));
     return config;
   }
-  if (!run.lora->layers.empty()) config.selection["layers_to_transform"] = run.lora->layers;
+  if (!run.adapter.lora->layers.empty()) config.selection["layers_to_transform"] = run.adapter.lora->layers;
   // In PEFT, a name in target_modules matches each module whose path ends with a dot and this name. The last part of
   // the name is enough, unless two modules of a layer end with the same part.
-  for (const std::string& module : run.lora->modules) {
+  for (const std::string& module : run.adapter.lora->modules) {
     const std::string last = last_part(module);
     int64_t same = 0;
     for (const std::string& linear : run.model.linears()) same += linear.ends_with("." + last) ? 1 : 0;
@@ -148,7 +149,7 @@ AdapterConfig adapter_config(const Run& run) {
 std::vector<ResultPart> result_parts(const Run& run) {
   std::vector<ResultPart> parts;
   for (const Param& param : run.trained)
-    parts.push_back({&param, trained_input(param), run.pissa && param.is_lora() ? start_array(param) : ""});
+    parts.push_back({&param, trained_input(param), run.adapter.pissa && param.is_lora() ? start_array(param) : ""});
   for (const Param& param : run.frozen)
     if (run.keeps(param)) parts.push_back({&param, frozen_input(param), ""});
   return parts;
@@ -164,8 +165,8 @@ std::vector<StateArray> result_arrays(const Run& run) {
 
 ResultWriter::ResultWriter(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository)
     : folder_(folder), run_(run), repository_(repository), dtype_(result_dtype(run)) {
-  if (run.lora && saves_tied_head(run.model, *run.lora)) tied_ = run.model.head().hf_name;
-  if (run.lora)
+  if (run.adapter.lora && saves_tied_head(run.model, *run.adapter.lora)) tied_ = run.model.head().hf_name;
+  if (run.adapter.lora)
     adapter_.emplace(begin_adapter(folder, adapter_config(run), result_shapes(run, repository)));
   else
     model_.emplace(folder, result_shapes(run, repository), kShardBytes);
@@ -260,7 +261,7 @@ void ResultWriter::finish() {
   }
   // Reads the files of the adapter that was trained further before they are replaced, because `folder_` may have them.
   const ResultChat chat =
-      result_chat(repository_, run_.data, !run_.model.classifies(), run_.adapters(), ResultOf::kTraining);
+      result_chat(repository_, run_.data, !run_.model.classifies(), run_.adapter.folders(), ResultOf::kTraining);
   copy_tokenizer_files(repository_.folder(), folder_);
   if (model_) copy_model_files(repository_.folder(), folder_);
   // An adapter that is written into the folder of its base leaves the base's files as they are.
@@ -302,16 +303,16 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
 }  // namespace
 
 void warn_of_result(const Run& run) {
-  if (run.lora && !run.lora->parameters.empty())
+  if (run.adapter.lora && !run.adapter.lora->parameters.empty())
     warn(
         "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but the versions of "
         "vLLM that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with "
         "`fettle export`");
-  if (run.lora && !run.merged.empty())
+  if (run.adapter.lora && !run.adapter.merged.empty())
     warn(
         "the adapter was trained on the base with {0} merged into the base, and works only together with it; to use "
         "the adapter, set adapter_name_or_path: {0}, {1}",
-        fmt::join(run.merged, ", "), run.output.folder);
+        fmt::join(run.adapter.merged, ", "), run.output.folder);
 }
 
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,

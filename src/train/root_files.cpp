@@ -51,7 +51,7 @@ std::string base_of_adapter(const fs::path& folder) {
 }
 
 bool holds_base(const fs::path& folder, const Run& run) {
-  for (const std::string& base : {run.model_folder, run.model_name, run.reference_folder, base_of_adapter(folder)}) {
+  for (const std::string& base : {run.model_folder, run.model_name, run.reference.folder, base_of_adapter(folder)}) {
     std::error_code missing;
     if (!base.empty() && fs::equivalent(folder, base, missing)) return true;
   }
@@ -71,7 +71,7 @@ std::vector<std::string> earlier_result(const Run& run) {
   if (!is_there(folder / kResultMark) || is_foreign_log(folder / "trainer_state.json")) return {};
   std::vector<std::string> names(std::begin(kFigures), std::end(kFigures));
   names.insert(names.end(), std::begin(kAdapter), std::end(kAdapter));
-  if (run.lora && holds_base(folder, run)) return names;
+  if (run.adapter.lora && holds_base(folder, run)) return names;
   const std::vector<std::string> weights = weight_files(folder);
   names.insert(names.end(), weights.begin(), weights.end());
   for (const auto& entry : fs::directory_iterator(folder))

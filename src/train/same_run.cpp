@@ -7,11 +7,24 @@
 #include "train/checkpoints/base_digest.h"
 
 namespace fettle {
+namespace {
+
+// The keys that name files. Hosts may have the same files in different places. What the files contain is compared
+// later.
+constexpr const char* kPlaces[] = {"model_name_or_path", "adapter_name_or_path", "ref_model",   "dataset",
+                                   "eval_dataset",       "dataset_dir",          "offload_dir", "logging_dir"};
+
+nlohmann::json without_places(nlohmann::json recipe) {
+  for (const char* key : kPlaces) recipe.erase(key);
+  return recipe;
+}
+
+}  // namespace
 
 void require_same_start(const Processes& processes, const Request& request) {
   if (!processes.several()) return;
   nlohmann::json values{{"the version of Fettle", FETTLE_VERSION},
-                        {"the recipe", request.changed_keys()},
+                        {"the recipe", without_places(request.changed_keys())},
                         {"the plugin", Plugin::load(request.devices().plugin)->content_hash()}};
   for (const char* variable : {"XLA_FLAGS", "FETTLE_ALLOW_DEVICE_WITHOUT_ARITHMETIC"})
     values[variable] = environment(variable);
@@ -22,7 +35,9 @@ void require_same_base(const Processes& processes, const Run& run, const ModelRe
   if (!processes.several()) return;
   nlohmann::json base = base_identity(run, repository);
   base.erase("paths");  // hosts may have the model in different folders
-  processes.require_same("base model", {{"the base model", base}, {"the adapter", adapter_digest(run)}});
+  processes.require_same("base model", {{"the base model", base},
+                                        {"the model at the start of training", start_digest(run, repository)},
+                                        {"the adapter", adapter_digest(run)}});
 }
 
 void require_same_data(const Processes& processes, const DataIdentity& data, const Examples& held_out,

@@ -61,7 +61,7 @@ TEST(DecodeState, NoAdapterIsMadeWhenNoneIsGiven) {
   Recipe recipe = reference_recipe("llama");
   recipe.finetuning_type = "lora";
   const Loaded model(recipe);
-  EXPECT_FALSE(model.run.lora);
+  EXPECT_FALSE(model.run.adapter.lora);
   EXPECT_TRUE(model.run.trained.empty());
 }
 

@@ -309,7 +309,7 @@ TEST(MergedMicroBatches, OneNeedsNoSumsInFullTuning) {
   const TempFolder disk;
   const auto on_disk = gpu_run(1, {"finetuning_type=full", "pure_bf16=true", "offload_dir=" + disk.path().string()});
   EXPECT_TRUE(on_disk.state_on_disk());
-  EXPECT_EQ(on_disk.trained_dtype, DType::kBF16);
+  EXPECT_EQ(on_disk.precision.trained, DType::kBF16);
   for (const int64_t times : {1, 2, 8}) {
     const auto merged = with_merged(on_disk, times);
     EXPECT_NO_THROW(build_train_step(merged, fullest_shape(merged.batch))) << times;

@@ -133,7 +133,7 @@ TEST(ServeAdapters, WeightsOfTheBaseAreInMemoryOnce) {
     more += base.model().state.buffers.contains(name) ? 0 : 1;
   EXPECT_EQ(both.model().state.buffers.size() - more, base.model().state.buffers.size());
   EXPECT_EQ(more, both.model().run.trained.size());
-  EXPECT_EQ(both.model().run.lora->rank, 8);
+  EXPECT_EQ(both.model().run.adapter.lora->rank, 8);
 }
 
 ServedModels served(const std::vector<std::string>& own, const std::vector<std::string>& modules,

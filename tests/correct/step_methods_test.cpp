@@ -70,7 +70,7 @@ void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule,
   TrainState state = load_state(devices, run, repository, true);
   for (int64_t s = 0; s < 20; ++s) run_step(devices, run, step, state, batches.at(s), rate * schedule.multiplier(s));
   auto read = [&](const std::string& name) { return to_value(state.buffers.at(name).download()); };
-  for (const std::string& module : run.lora->modules) {
+  for (const std::string& module : run.adapter.lora->modules) {
     const std::string row = run.model.family->layer_prefix + module;
     const Value a = read("trained/" + row + ".lora_A.weight"), b = read("trained/" + row + ".lora_B.weight");
     const Value a0 = read("start/" + row + ".lora_A.weight"), b0 = read("start/" + row + ".lora_B.weight");
@@ -85,7 +85,7 @@ void expect_changes(const Recipe& recipe, double rate, const Schedule& schedule,
             const int64_t at_a = (layer * r + k) * in + i, at_b = (layer * out + o) * r + k;
             sum += b.elements[at_b] * a.elements[at_a] - b0.elements[at_b] * a0.elements[at_a];
           }
-          sum *= run.lora->scale();
+          sum *= run.adapter.lora->scale();
           square += sum * sum;
           if (const int64_t e = o * in + i; e < 8) {
             EXPECT_NEAR(sum, change["first"][e].get<double>(), 1e-4) << row << ' ' << layer << ' ' << e;

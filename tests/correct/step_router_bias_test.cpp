@@ -171,8 +171,9 @@ TEST(RouterBiasOfAReferenceModel, DoesNotMove) {
   recipe.moe_router_bias_update_rate = kRate;
   const auto run = make_run(recipe, ModelRepository::open(recipe.model_name_or_path).config(), "config.json", 1);
   for (const Param& param : run.frozen)
-    EXPECT_EQ(run.moves(param), std::ranges::count(run.reference, param.stack_name(), &Param::stack_name) == 1);
-  EXPECT_EQ(run.reference.size(), run.trained.size() + 1) << "a copy of each trained weight and of the corrections";
+    EXPECT_EQ(run.moves(param), std::ranges::count(run.reference.params, param.stack_name(), &Param::stack_name) == 1);
+  EXPECT_EQ(run.reference.params.size(), run.trained.size() + 1)
+      << "a copy of each trained weight and of the corrections";
 }
 
 TEST(RouterBiasByDefault, DoesNotMove) {

@@ -59,9 +59,9 @@ TrainState random_state(const Devices& devices, const Run& run) {
   auto random = [&](const Param& param, DType dtype) {
     return random_param(devices.client(), param, run.model.config, dtype, layout(param), 1);
   };
-  for (const Param& param : run.frozen) state.buffers.emplace(frozen_input(param), random(param, run.frozen_dtype));
+  for (const Param& param : run.frozen) state.buffers.emplace(frozen_input(param), random(param, run.precision.frozen));
   for (const Param& param : run.trained) {
-    state.buffers.emplace(trained_input(param), random(param, run.trained_dtype));
+    state.buffers.emplace(trained_input(param), random(param, run.precision.trained));
     for (const StateArray& array : optimizer_state(run, param))
       state.buffers.emplace(array.name,
                             DeviceBuffer::zeros(devices.client(), array.shape,

@@ -251,6 +251,30 @@ TEST_F(SeveralProcesses, AHostWithAnotherRecipeIsNamed) {
     }
 }
 
+// Each host may have the model and the data in a place of its own, if they are the same.
+TEST_F(SeveralProcesses, AHostMayHaveItsFilesElsewhere) {
+  const std::filesystem::path model = reference_model("llama"), rows = model.parent_path() / "rows.jsonl";
+  std::filesystem::copy(model, folder_ / "model", std::filesystem::copy_options::recursive);
+  std::filesystem::copy(rows, folder_ / "own_rows.jsonl");
+  const std::vector<std::string> own{"model_name_or_path=" + (folder_ / "model").string(),
+                                     "dataset=" + (folder_ / "own_rows.jsonl").string()};
+  expect_success(run(2, words("same")));
+  expect_success(run(2, words("own"), {{1, own}}));
+  expect_same_result("same", "own", "adapter_model.safetensors");
+
+  // With full tuning, no weight is frozen. The weights at the start must be the same, too.
+  const std::filesystem::path weights = folder_ / "model/model.safetensors";
+  std::string bytes = read_text(weights);
+  bytes[bytes.size() - 2] = static_cast<char>(bytes[bytes.size() - 2] ^ 1);
+  write_text(weights, bytes);
+  for (const auto& [method, differs] : {std::pair{"finetuning_type=lora", "the base model differs"},
+                                        {"finetuning_type=full", "the model at the start of training differs"}})
+    for (const Outcome& one : run(2, words("other", {method}), {{1, own}})) {
+      EXPECT_EQ(one.code, 2) << one.err;
+      EXPECT_THAT(one.err, HasSubstr(differs));
+    }
+}
+
 // The processes meet before they read the recipe and fetch the model. So if one process ends with an error, the others
 // end too instead of waiting.
 TEST_F(SeveralProcesses, AMistakeInOneRecipeEndsAll) {

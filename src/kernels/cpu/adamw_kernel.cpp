@@ -28,13 +28,13 @@ void keep(const Floats& now, FloatResult& next) {
 
 ffi::Error adamw_call(float beta1, float rest1, float beta2, float rest2, float epsilon, float decay, float rate_factor,
                       ffi::ThreadPool pool, Floats weight, Floats gradient, Floats m, Floats v, Scalar divisor,
-                      Scalar factor, Flag sound, Scalar correction1, Scalar correction2_sqrt, Scalar learning_rate,
+                      Scalar factor, Flag finite, Scalar correction1, Scalar correction2_sqrt, Scalar learning_rate,
                       FloatResult new_weight, FloatResult new_m, FloatResult new_v) {
   const int64_t elements = elements_of(weight);
   for (const int64_t other : {elements_of(gradient), elements_of(m), elements_of(v), elements_of(*new_weight),
                               elements_of(*new_m), elements_of(*new_v)})
     if (other != elements) return wrong_operands("cpu_adamw");
-  if (!*sound.typed_data()) {
+  if (!*finite.typed_data()) {
     keep(weight, new_weight);
     keep(m, new_m);
     keep(v, new_v);

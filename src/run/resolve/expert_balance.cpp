@@ -41,9 +41,9 @@ void set_balance(Run& run, const Recipe& recipe, Purpose purpose) {
   run.model.config.router_aux_loss_coef = balance_factor(recipe, *run.stage, config);
 }
 
-void set_correction_rate(Run& run, const Recipe& recipe, Purpose purpose) {
-  run.correction_rate = purpose == Purpose::kTraining ? recipe.moe_router_bias_update_rate : 0;
-  if (run.correction_rate == 0) return;
+void set_router_bias_rate(Run& run, const Recipe& recipe, Purpose purpose) {
+  run.router_bias_rate = purpose == Purpose::kTraining ? recipe.moe_router_bias_update_rate : 0;
+  if (run.router_bias_rate == 0) return;
   auto refuse = [&](const std::string& why, const char* remedy) {
     throw UserError("{}: moe_router_bias_update_rate: {}; {}", recipe.where("moe_router_bias_update_rate"), why,
                     remedy);

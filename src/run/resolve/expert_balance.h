@@ -23,6 +23,6 @@ void set_balance(Run& run, const Recipe& recipe, Purpose purpose);
 
 // Sets the amount by which each step changes the corrections of routers. Throws UserError if the run does not train
 // such corrections.
-void set_correction_rate(Run& run, const Recipe& recipe, Purpose purpose);
+void set_router_bias_rate(Run& run, const Recipe& recipe, Purpose purpose);
 
 }  // namespace fettle

@@ -17,17 +17,17 @@ namespace {
 void take_adapters(Run& run, const Recipe& recipe, const ModelFolders& models, bool trains) {
   const std::vector<std::string>& adapters = models.adapters;
   const bool fresh = adapters.empty() || (trains && recipe.create_new_adapter);
-  run.merged.assign(adapters.begin(), fresh ? adapters.end() : adapters.end() - 1);
-  run.adapter = fresh ? "" : adapters.back();
-  run.lora = lora_options(recipe, run.model, run.adapter, models.added_targets);
-  run.pissa = trains && fresh && recipe.pissa_init;
-  run.pissa_iterations = recipe.pissa_iter;
+  run.adapter.merged.assign(adapters.begin(), fresh ? adapters.end() : adapters.end() - 1);
+  run.adapter.folder = fresh ? "" : adapters.back();
+  run.adapter.lora = lora_options(recipe, run.model, run.adapter.folder, models.added_targets);
+  run.adapter.pissa = trains && fresh && recipe.pissa_init;
+  run.adapter.pissa_iterations = recipe.pissa_iter;
 }
 
 // Trains the LoRA weights and the saved modules. Freezes all other weights of the base.
 void divide_for_lora(Run& run) {
-  run.trained = lora_params(run.model, *run.lora);
-  const std::vector<Param> saved = saved_params(run.model, *run.lora);
+  run.trained = lora_params(run.model, *run.adapter.lora);
+  const std::vector<Param> saved = saved_params(run.model, *run.adapter.lora);
   for (const Param& param : run.model.params) {
     const bool trained = std::ranges::find(saved, param.hf_name, &Param::hf_name) != saved.end();
     (trained ? run.trained : run.frozen).push_back(param);
@@ -77,9 +77,9 @@ void divide_params(Run& run, const Recipe& recipe, const ModelFolders& models, P
 void set_reference(Run& run, const std::string& folder, Purpose purpose) {
   if (purpose == Purpose::kInference || !run.has_reference()) return;
   const bool trains = purpose == Purpose::kTraining;
-  run.reference_folder = folder;
-  if (!run.reference_folder.empty()) {
-    run.reference = cut_at_groups(run.model.params, groups_of(run.model));
+  run.reference.folder = folder;
+  if (!run.reference.folder.empty()) {
+    run.reference.params = cut_at_groups(run.model.params, groups_of(run.model));
     if (!run.quantised.empty())
       throw UserError(
           "{}: ref_model is stored unquantised, but the base is stored as {}; remove ref_model (the base without the "
@@ -87,38 +87,38 @@ void set_reference(Run& run, const std::string& folder, Purpose purpose) {
           run.places.of("ref_model"), run.quantised[0].format.name());
     return;
   }
-  if (!trains && !run.lora)
+  if (!trains && !run.adapter.lora)
     throw UserError(
         "{}: stage {} compares the trained model with the model before training; set ref_model to the model before "
         "training",
         run.places.of("stage"), run.stage->name);
-  run.reference = run.trained;
-  std::ranges::copy_if(run.frozen, std::back_inserter(run.reference),
+  run.reference.params = run.trained;
+  std::ranges::copy_if(run.frozen, std::back_inserter(run.reference.params),
                        [&](const Param& param) { return run.moves(param); });
   // The reference model is the base without an adapter in two cases. First, the run trains a new adapter, which has
   // no effect at the start. Second, the run evaluates an adapter, which is compared with the base.
-  run.reference_adapted = trains && !run.adapter.empty();
-  if (!run.reference_adapted) std::erase_if(run.reference, [](const Param& param) { return param.is_lora(); });
+  run.reference.adapted = trains && !run.adapter.folder.empty();
+  if (!run.reference.adapted) std::erase_if(run.reference.params, [](const Param& param) { return param.is_lora(); });
 }
 
 void place_params(Run& run) {
   for (Param& param : run.trained) param.trained = true;
-  for (Param& param : run.reference) param.trained = false;
-  for (std::vector<Param>* params : {&run.frozen, &run.trained, &run.reference})
+  for (Param& param : run.reference.params) param.trained = false;
+  for (std::vector<Param>* params : {&run.frozen, &run.trained, &run.reference.params})
     for (Param& param : *params)
-      if ((run.offload_param && param.stacked() && !run.moves(param)) || run.has_master(param))
+      if ((run.offload.param && param.stacked() && !run.moves(param)) || run.has_master(param))
         param.memory = Memory::kHost;
-  if (run.offload_param)
+  if (run.offload.param)
     for (QuantisedWeight& weight : run.quantised) weight.base.memory = Memory::kHost;
 }
 
 void set_side_by_side(Run& run, const std::vector<SideAdapter>& adapters) {
   if (adapters.empty()) return;
-  internal_check(!run.lora && run.trained.empty(),
+  internal_check(!run.adapter.lora && run.trained.empty(),
                  "adapters are applied side by side only to a base, and without training");
-  run.side_by_side = adapters;
-  run.lora = joined_options(run.model, adapters);
-  run.trained = cut_at_groups(lora_params(run.model, *run.lora), groups_of(run.model));
+  run.adapter.side_by_side = adapters;
+  run.adapter.lora = joined_options(run.model, adapters);
+  run.trained = cut_at_groups(lora_params(run.model, *run.adapter.lora), groups_of(run.model));
 }
 
 }  // namespace fettle

@@ -19,18 +19,18 @@ std::optional<Quantisation> wanted_quantisation(const Recipe& recipe) {
 }
 
 void check(const Run& run, const Quantisation& format, const std::string& where) {
-  if (!run.trained.empty() && !run.lora)
+  if (!run.trained.empty() && !run.adapter.lora)
     throw UserError(
         "{}: weights stored as {} cannot be trained directly; set finetuning_type: lora, or use the original weights",
         where, format.name());
   if (run.from_scratch)
     throw UserError("{}: random weights are not quantised; remove train_from_scratch or quantization_bit", where);
-  if (!run.merged.empty())
+  if (!run.adapter.merged.empty())
     throw UserError(
         "{}: adapters cannot be merged into weights stored as {}; merge {} into the original weights with `fettle "
         "export`, and set model_name_or_path to the result",
-        where, format.name(), run.merged[0]);
-  if (run.pissa)
+        where, format.name(), run.adapter.merged[0]);
+  if (run.adapter.pissa)
     throw UserError(
         "{}: pissa_init subtracts singular vectors from the weights, but {} codes cannot store the remaining weights "
         "exactly; remove pissa_init or quantization_bit",
@@ -58,7 +58,8 @@ std::vector<int64_t> covered_layers(const ModelConfig& config, const Param& para
 // uses fp8, which rounds 16-bit weights to 8 bits itself; or the run compares with a ref_model, whose weights are
 // 16-bit floats.
 std::optional<Quantisation> kept_on_device(const Run& run, const Recipe& recipe, Purpose purpose) {
-  const bool stays = run.merged.empty() && !run.from_scratch && !run.pissa && (run.lora || run.trained.empty());
+  const bool stays = run.adapter.merged.empty() && !run.from_scratch && !run.adapter.pissa &&
+                     (run.adapter.lora || run.trained.empty());
   const bool multiplies_in_8_bits = recipe.fp8 && purpose == Purpose::kTraining;
   const bool compares = !recipe.ref_model.empty() && purpose != Purpose::kInference && run.has_reference();
   const bool replaced = run.model.config.float8 && (recipe.quantization_bit || multiplies_in_8_bits || compares);
@@ -90,8 +91,8 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
     if (fixed ? !is_quantised(param, *format, true) : !kept_format(run.model, param, *format)) continue;
     const std::vector<int64_t> covered = covered_layers(run.model.config, param);
     if (covered.empty() || covered == param.layers.numbers) continue;
-    const bool stays = recipe.offload_param || (run.lora && !run.lora->layers.empty()) ||
-                       (run.lora && !run.lora->parameters.empty() && param.has_experts());
+    const bool stays = recipe.offload_param || (run.adapter.lora && !run.adapter.lora->layers.empty()) ||
+                       (run.adapter.lora && !run.adapter.lora->parameters.empty() && param.has_experts());
     (stays ? whole : divided)
         .push_back(fmt::format("{} ({} of {} layers)", param.hf_name.substr(run.model.family->layer_prefix.size()),
                                param.layers.count() - static_cast<int64_t>(covered.size()), param.layers.count()));
@@ -126,15 +127,15 @@ void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std:
   const bool stored = run.model.config.quantisation.has_value();
   // Experts in MXFP4 become floats if adapters are merged into them during loading, if training starts from random
   // weights, or if training changes base weights without LoRA.
-  const bool keeps_mxfp4 =
-      run.model.config.mxfp4 && run.merged.empty() && !run.from_scratch && (run.lora || run.trained.empty());
+  const bool keeps_mxfp4 = run.model.config.mxfp4 && run.adapter.merged.empty() && !run.from_scratch &&
+                           (run.adapter.lora || run.trained.empty());
   const std::optional<GroupStorage>& groups = run.model.config.groups;
   const std::optional<Float8Storage>& float8 = run.model.config.float8;
   const std::optional<Quantisation> kept_as = kept_on_device(run, recipe, purpose);
   if (groups && recipe.quantization_bit)
     info("{}: quantization_bit has no effect, because the checkpoint ({}) is already stored as {}",
          recipe.where("quantization_bit"), file, groups->format().name());
-  if (float8 && !float8->uniform && !recipe.quantization_bit && (run.lora || run.trained.empty()))
+  if (float8 && !float8->uniform && !recipe.quantization_bit && (run.adapter.lora || run.trained.empty()))
     info(
         "{}: config_groups names single modules or several formats, so every weight that is stored in 8-bit floats "
         "takes 16 bits on the device",

@@ -68,7 +68,7 @@ UpdateSpec update_spec(const Recipe& r) {
           .loraplus_lr_ratio = r.loraplus_lr_ratio,
           .weight_decay = r.weight_decay,
           .max_grad_norm = r.max_grad_norm,
-          .low_rank = r.apollo_target};
+          .apollo_target = r.apollo_target};
 }
 
 BestSpec best_spec(const Recipe& r) {

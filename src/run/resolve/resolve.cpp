@@ -40,12 +40,12 @@ Run start_run(const Recipe& recipe, const RunSource& source, const RunTarget& ta
           .model_name = models.name_of(models.model),
           .model = std::move(model),
           .from_scratch = recipe.train_from_scratch,
-          .lora = {},
-          .tf32 = recipe.tf32,
-          .offload_optimizer = recipe.offload_optimizer && recipe.offload_dir.empty(),
-          .offload_param = recipe.offload_param,
-          .offload_dir = recipe.offload_dir,
-          .offload_dir_weights = recipe.offload_dir_weights,
+          .adapter = {},
+          .precision = {.tf32 = recipe.tf32},
+          .offload = {.optimizer = recipe.offload_optimizer && recipe.offload_dir.empty(),
+                      .param = recipe.offload_param,
+                      .dir = recipe.offload_dir,
+                      .dir_weights = recipe.offload_dir_weights},
           .remat = remat_policy(recipe.remat_is_auto() ? "full" : recipe.gradient_checkpointing),
           .remat_auto = recipe.remat_is_auto(),
           .sharding = sharding,
@@ -77,7 +77,7 @@ Run resolve(const RunSource& source, const RunTarget& target, Purpose purpose, c
   check_tensor_parallel(run, config.file);
 
   set_balance(run, recipe, purpose);
-  set_correction_rate(run, recipe, purpose);
+  set_router_bias_rate(run, recipe, purpose);
   const MeshAxes& mesh = run.sharding.mesh();
   run.batch = batch_spec(recipe, stage, run.model.config, cutoff_len, mesh, BatchUse::kTraining);
   run.eval_batch = batch_spec(recipe, stage, run.model.config, cutoff_len, mesh, BatchUse::kEvaluation);

@@ -51,7 +51,7 @@ void check_low_rank(const Run& run) {
   if (!run.optimizer.rule->projects || run.trained.empty()) return;
   if (std::ranges::any_of(run.trained, [&](const Param& param) { return optim_weight(run, param).low_rank; })) return;
   throw UserError("{}: apollo_target: no trained linear layer has one of {} in its name",
-                  run.places.of("apollo_target"), fmt::join(run.update.low_rank, ", "));
+                  run.places.of("apollo_target"), fmt::join(run.update.apollo_target, ", "));
 }
 
 void check_pipeline(const Run& run, const std::string& file) {
@@ -79,7 +79,7 @@ void check_pipeline(const Run& run, const std::string& file) {
   if (run.model.config.num_experts > 0)
     refuse(fmt::format("pipelines are not implemented for models with experts, such as {}", type),
            "use ep or fsdp instead of pp");
-  if (run.offload_param || run.offload_optimizer)
+  if (run.offload.param || run.offload.optimizer)
     refuse("the weights and the optimizer state of a stage must be on its devices",
            "remove offload_param and offload_optimizer");
   if (run.batch.micro_batches < stages)
@@ -90,15 +90,15 @@ void check_pipeline(const Run& run, const std::string& file) {
 }
 
 void check_offload_param(const Run& run) {
-  if (!run.offload_param) return;
+  if (!run.offload.param) return;
   if (const std::string refusal = offload_param_refusal(run); !refusal.empty())
     throw UserError("{}: {}", run.places.of("offload_param"), refusal);
 }
 
 void check_offload_dir(const Run& run) {
-  if (run.offload_dir.empty()) return;
+  if (run.offload.dir.empty()) return;
   const std::string where = run.places.of("offload_dir");
-  if (run.lora)
+  if (run.adapter.lora)
     throw UserError(
         "{}: offload_dir is for finetuning_type: full or freeze; the optimizer state of adapters is small, so remove "
         "the key",
@@ -112,16 +112,16 @@ void check_offload_dir(const Run& run) {
 }
 
 void check_offload_dir_weights(const Run& run) {
-  if (!run.offload_dir_weights) return;
+  if (!run.offload.dir_weights) return;
   auto refuse = [&](const std::string& why) {
     throw UserError("{}: offload_dir_weights: {}", run.places.of("offload_dir_weights"), why);
   };
   const std::string instead = "remove the key (offload_param: true keeps the layers' weights in host memory)";
-  if (run.offload_dir.empty())
+  if (run.offload.dir.empty())
     refuse("the weights go into a file in offload_dir, but that key is not set; set offload_dir to a folder on a disk");
-  if (run.trained_dtype != DType::kF32)
+  if (run.precision.trained != DType::kF32)
     refuse("with pure_bf16, there are no float32 weights; set bf16: true instead of pure_bf16, or " + instead);
-  if (run.compute == DType::kF32)
+  if (run.precision.compute == DType::kF32)
     refuse(
         "without bf16 or fp16, the step computes with the float32 weights themselves, so they must stay in memory; "
         "set bf16: true, or " +

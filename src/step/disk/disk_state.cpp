@@ -12,9 +12,9 @@
 namespace fettle {
 
 DiskState::DiskState(Devices& devices, const Run& run)
-    : folder_(run.offload_dir),
+    : folder_(run.offload.dir),
       layout_(disk_layout(run, devices)),
-      file_(run.offload_dir, std::max(layout_.file_bytes, kDiskBlock), "offload_dir"),
+      file_(run.offload.dir, std::max(layout_.file_bytes, kDiskBlock), "offload_dir"),
       ring_(layout_.staging_bytes),
       engine_(choose_disk_engine()),
       queue_(file_.descriptor(), "offload_dir: " + folder_, engine_) {
@@ -23,7 +23,7 @@ DiskState::DiskState(Devices& devices, const Run& run)
   for (size_t w = 0; w < run.trained.size(); ++w) {
     const Param& param = run.trained[w];
     const Program program = build_update(run, param);
-    std::shared_ptr<const Executable>& executable = compiled[program.text(run.tf32)];
+    std::shared_ptr<const Executable>& executable = compiled[program.text(run.precision.tf32)];
     if (!executable) executable = std::make_shared<const Executable>(devices.compile(program));
     weights_.push_back({trained_input(param), gradient_output(param), param.stacked(), executable});
     for (int64_t layer = 0; layer < layout_.params[w].layers; ++layer) units_.push_back({w, layer});

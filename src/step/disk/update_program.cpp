@@ -15,7 +15,7 @@ std::string gradient_output(const Param& param) {
 }
 
 DType gradient_dtype(const Run& run, const Param& param) {
-  return run.batch.micro_batches > 1 ? DType::kF32 : run.dtype_of(param, run.trained_dtype);
+  return run.batch.micro_batches > 1 ? DType::kF32 : run.dtype_of(param, run.precision.trained);
 }
 
 std::vector<StateArray> disk_arrays(const Run& run, const Param& param) {
@@ -36,7 +36,7 @@ Program build_update(const Run& run, const Param& param) {
   BuildScope scope(program.block());
   PathScope path("update");
   const Partition partition = run.partition(param);
-  HeldParam held{.weight = add_param(program, run, param, "weight", run.trained_dtype)};
+  HeldParam held{.weight = add_param(program, run, param, "weight", run.precision.trained)};
   held.grad = program.input("gradient", held.weight.shape().with_dtype(gradient_dtype(run, param)), partition,
                             gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice);
   const Tensor layer = param.stacked() ? program.input("layer", {DType::kI32, {}}) : Tensor{};
@@ -55,7 +55,7 @@ Program build_update(const Run& run, const Param& param) {
   } else {
     next = run.optimizer.update(optim_weight(run, param),
                                 {convert(held.weight, DType::kF32), scaled(held.grad), held.state, scalars});
-    next.weight = convert(next.weight, run.trained_dtype);
+    next.weight = convert(next.weight, run.precision.trained);
   }
   program.output("weight", next.weight, partition, "weight", param.memory);
   for (size_t s = 0; s < arrays.size(); ++s)
@@ -78,12 +78,12 @@ MemoryStats with_updates(const Run& run, MemoryStats step, const std::function<M
   if (!run.state_on_disk()) return step;
   int64_t all = 0, most = 0;
   for (const Param& param : run.frozen)
-    all += device_bytes(run, param, run.dtype_of(param, run.frozen_dtype), param.memory);
-  for (const Param& param : run.reference)
+    all += device_bytes(run, param, run.dtype_of(param, run.precision.frozen), param.memory);
+  for (const Param& param : run.reference.params)
     all += device_bytes(run, param, run.dtype_of(param, run.reference_dtype()), param.memory);
   for (const Param& param : run.trained) {
     const Memory grad_memory = gradient_on_host(run, param) ? Memory::kHost : Memory::kDevice;
-    const int64_t own = device_bytes(run, param, run.dtype_of(param, run.trained_dtype), param.memory) +
+    const int64_t own = device_bytes(run, param, run.dtype_of(param, run.precision.trained), param.memory) +
                         device_bytes(run, param, gradient_dtype(run, param), grad_memory);
     all += own;
     most = std::max(most, stats_of(build_update(run, param)).peak - own);

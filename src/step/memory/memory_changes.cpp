@@ -30,14 +30,15 @@ int64_t largest_part(const MemoryTable& table) {
 // Returns whether quantization_bit: 4 is possible (run/resolve/quantise.h has the rules), and the frozen weights of
 // LoRA are the largest part.
 bool helps_to_quantise(const Run& run, const MemoryTable& table) {
-  const bool possible = run.lora && run.quantised.empty() && !run.model.config.groups && run.merged.empty() &&
-                        !run.pissa && !run.float8 && run.reference_folder.empty();
+  const bool possible = run.adapter.lora && run.quantised.empty() && !run.model.config.groups &&
+                        run.adapter.merged.empty() && !run.adapter.pissa && !run.precision.float8 &&
+                        run.reference.folder.empty();
   return possible && table.frozen == largest_part(table);
 }
 
 // Returns whether optim: adamw_8bit can replace AdamW in full tuning, and the optimizer state is the largest part.
 bool helps_to_use_8_bit_state(const Run& run, const MemoryTable& table) {
-  return !run.lora && run.optimizer.rule->name == "adamw_torch" && table.optimizer == largest_part(table);
+  return !run.adapter.lora && run.optimizer.rule->name == "adamw_torch" && table.optimizer == largest_part(table);
 }
 
 // Returns whether arrays can move to the host's memory. A pipeline needs them on the devices. On the CPU, host memory
@@ -48,22 +49,23 @@ bool can_offload(const Run& run) {
 
 // Returns whether turning on offload_dir_weights would move weights to the disk.
 bool could_put_weights_on_disk(const Run& run) {
-  if (!run.state_on_disk() || run.offload_dir_weights) return false;
+  if (!run.state_on_disk() || run.offload.dir_weights) return false;
   return std::ranges::any_of(run.trained, [&](const Param& param) { return run.trained_above_compute(param); });
 }
 
 // Returns one device's bytes of the weights that offload_param would move to host memory.
 int64_t layer_bytes(const Run& run) {
   auto moved = [](const Param& param) { return param.stacked(); };
-  return shard_bytes(run, run.frozen, run.frozen_dtype, moved) +
-         shard_bytes(run, run.reference, run.reference_dtype(), moved) +
-         shard_bytes(run, run.trained, run.trained_dtype, moved);
+  return shard_bytes(run, run.frozen, run.precision.frozen, moved) +
+         shard_bytes(run, run.reference.params, run.reference_dtype(), moved) +
+         shard_bytes(run, run.trained, run.precision.trained, moved);
 }
 
 // Returns one device's bytes of the master weights that offload_optimizer would move to host memory.
 int64_t master_bytes(Run run) {
-  run.offload_optimizer = true;
-  return shard_bytes(run, run.trained, run.trained_dtype, [&](const Param& param) { return run.has_master(param); });
+  run.offload.optimizer = true;
+  return shard_bytes(run, run.trained, run.precision.trained,
+                     [&](const Param& param) { return run.has_master(param); });
 }
 
 // Lists the changes. Each function below adds one change, or none if the run does not allow it.
@@ -79,7 +81,7 @@ class ChangeList {
     fewer_rows();
     shorter_rows();
     larger_share();
-    if (run_.compute == DType::kF32) add(Part::kWeights, "bf16: true", [](Variant& v) { v.bf16 = true; });
+    if (run_.precision.compute == DType::kF32) add(Part::kWeights, "bf16: true", [](Variant& v) { v.bf16 = true; });
     if (helps_to_quantise(run_, table_))
       add(Part::kWeights, "quantization_bit: 4", [](Variant& v) { v.quantization_bit = 4; });
     if (helps_to_use_8_bit_state(run_, table_))
@@ -164,14 +166,14 @@ class ChangeList {
     const auto set_param = [](Variant& v) { v.offload_param = true; };
     const auto to_host = [](int64_t bytes) { return fmt::format(" ({} to the host's memory)", size_text(bytes)); };
     const bool possible = can_offload(run_);
-    const bool moves_state = possible && !run_.offload_optimizer && !run_.state_on_disk() && table_.optimizer > 0;
+    const bool moves_state = possible && !run_.offload.optimizer && !run_.state_on_disk() && table_.optimizer > 0;
     const int64_t gap = -table_.head_room(), state = moves_state ? table_.optimizer : 0;
     if (moves_state) add(Part::kWeights, optimizer, set_optimizer, to_host(state), state + master_bytes(run_) >= gap);
     if (could_put_weights_on_disk(run_))
       add(
           Part::kWeights, "offload_dir_weights: true", [](Variant& v) { v.offload_dir_weights = true; },
           " (the layers' float32 weights to the disk)");
-    if (!possible || run_.offload_param || !offload_param_refusal(run_).empty()) return;
+    if (!possible || run_.offload.param || !offload_param_refusal(run_).empty()) return;
     const int64_t layers = layer_bytes(run_);
     const std::string both = param + " with " + optimizer;
     const bool alone = layers >= gap || !moves_state;

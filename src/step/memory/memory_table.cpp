@@ -19,12 +19,12 @@ int64_t bytes_in(Memory memory, const Run& run, const std::vector<Param>& params
 }
 
 int64_t frozen_bytes(const Run& run, Memory memory) {
-  return bytes_in(memory, run, run.frozen, run.frozen_dtype) +
-         bytes_in(memory, run, run.reference, run.reference_dtype());
+  return bytes_in(memory, run, run.frozen, run.precision.frozen) +
+         bytes_in(memory, run, run.reference.params, run.reference_dtype());
 }
 
 int64_t trained_bytes(const Run& run, Memory memory) {
-  return bytes_in(memory, run, run.trained, run.trained_dtype);
+  return bytes_in(memory, run, run.trained, run.precision.trained);
 }
 
 // Returns an upper limit for one device's bytes of gradients in device memory. Assumes that all gradients are in f32.
@@ -64,7 +64,8 @@ int64_t held_bytes(const Run& run, const BatchShape& shape) {
 
 MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemoryStats& stats, const MemoryShare& share,
                          std::string device) {
-  MemoryTable table{.device = std::move(device), .adapters = run.lora.has_value(), .peak = stats.peak, .share = share};
+  MemoryTable table{
+      .device = std::move(device), .adapters = run.adapter.lora.has_value(), .peak = stats.peak, .share = share};
   table.frozen = frozen_bytes(run, Memory::kDevice);
   table.trained = trained_bytes(run, Memory::kDevice);
   table.gradients = gradient_bytes(run);
@@ -77,7 +78,7 @@ MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemorySt
   if (run.state_on_disk()) {
     const DiskLayout disk = disk_layout(run);
     table.disk = disk.file_bytes;
-    table.disk_has_weights = run.offload_dir_weights;
+    table.disk_has_weights = run.offload.dir_weights;
     table.disk_staging = disk.staging_bytes;
   }
   table.batch = batch_bytes(run, shape);

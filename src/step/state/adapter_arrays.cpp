@@ -25,8 +25,8 @@ void apply(Devices& devices, const Program& program, const Bindings& inputs,
 }  // namespace
 
 DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter) {
-  const Dims dims = stacked_shape(param, run.trained_dtype).dims;
-  const std::vector<int64_t>& layers = run.lora->layers;
+  const Dims dims = stacked_shape(param, run.precision.trained).dims;
+  const std::vector<int64_t>& layers = run.adapter.lora->layers;
   auto find = [&](const std::string& name) -> StoredTensor {
     const TensorEntry* entry = adapter.find(name);
     if (entry == nullptr && param.is_lora() && !layers.empty())
@@ -35,7 +35,7 @@ DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& p
       throw UserError("{}: the tensor '{}' is missing", adapter.file.path().string(), adapter_key(name));
     return {&adapter.file, entry};
   };
-  return load_param(devices.client(), param, run.trained_dtype,
+  return load_param(devices.client(), param, run.precision.trained,
                     layout_of(run.partition(param), dims, run.sharding.mesh()), find, {}, memory_kind(param.memory));
 }
 
@@ -44,7 +44,7 @@ namespace {
 // Returns the stacked parameters of the base that have LoRA weights.
 std::vector<Param> adapted_bases(const Run& run) {
   std::vector<Param> whole;
-  for (const std::string& module : run.lora->modules)
+  for (const std::string& module : run.adapter.lora->modules)
     for (Param& base : run.model.linear(module)) whole.push_back(std::move(base));
   return cut_at_groups(whole, groups_of(run.model));
 }
@@ -63,7 +63,7 @@ Tensor as_stack(const Param& param, const Tensor& x) {
 Tensor add_frozen(Program& program, Bindings& inputs, const Run& run, const Param& base, TrainState& state) {
   const std::string name = frozen_input(base);
   inputs[name] = &state.buffers.at(name);
-  const Shape shape = stacked_shape(base, base.dtype.value_or(run.frozen_dtype));
+  const Shape shape = stacked_shape(base, base.dtype.value_or(run.precision.frozen));
   return with_layers(base, program.input(name, shape, run.partition(base)));
 }
 
@@ -79,12 +79,13 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
     for (const Param& part : quantised ? held->parts : std::vector<Param>{base})
       stacks.push_back(add_frozen(program, inputs, run, part, state));
     auto weight_of = [&](const std::vector<Tensor>& slices) {
-      return quantised ? convert(dequantise(*held, slices), run.frozen_dtype) : slices[0];
+      return quantised ? convert(dequantise(*held, slices), run.precision.frozen) : slices[0];
     };
     const Tensor norms = start_of_magnitudes(stacks, weight_of, run.model.family->fan_in_fan_out);
-    for (const Param& param : lora_params_of(run.model, *run.lora, base))
+    for (const Param& param : lora_params_of(run.model, *run.adapter.lora, base))
       if (param.role == Role::kLoraMagnitude)
-        program.output(trained_input(param), convert(as_stack(param, norms), run.trained_dtype), run.partition(param));
+        program.output(trained_input(param), convert(as_stack(param, norms), run.precision.trained),
+                       run.partition(param));
   }
   apply(devices, program, inputs, state.buffers);
 }
@@ -94,16 +95,16 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
 constexpr int64_t kMoreVectors = 16, kManyIterations = 64;
 
 void start_pissa(Devices& devices, const Run& run, TrainState& state) {
-  const int64_t iterations = run.pissa_iterations < 0 ? kManyIterations : run.pissa_iterations;
+  const int64_t iterations = run.adapter.pissa_iterations < 0 ? kManyIterations : run.adapter.pissa_iterations;
   for (const Param& base : adapted_bases(run)) {
-    const std::vector<Param> pair = lora_params_of(run.model, *run.lora, base);
-    const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / run.lora->rank;
-    if (run.lora->rank > std::min(in, out))
+    const std::vector<Param> pair = lora_params_of(run.model, *run.adapter.lora, base);
+    const int64_t in = pair[0].dims[1], out = product(pair[1].dims) / run.adapter.lora->rank;
+    if (run.adapter.lora->rank > std::min(in, out))
       throw UserError(
           "pissa_init: {} is {} by {}, so it has fewer than {} singular values; lower lora_rank, or remove this module "
           "from lora_target",
-          base.hf_name, out, in, run.lora->rank);
-    const int64_t width = std::min({2 * run.lora->rank + kMoreVectors, in, out});
+          base.hf_name, out, in, run.adapter.lora->rank);
+    const int64_t width = std::min({2 * run.adapter.lora->rank + kMoreVectors, in, out});
     Program program(run.sharding.mesh());
     BuildScope scope(program.block());
     Bindings inputs;
@@ -114,7 +115,7 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
     std::map<std::string, DeviceBuffer> found;
     apply(devices, program, inputs, found);
     const LoraStart start = principal_lora(found.at("basis").download(), found.at("projected").download(),
-                                           run.lora->rank, run.lora->scale());
+                                           run.adapter.lora->rank, run.adapter.lora->scale());
     auto put = [&](const Param& param, const HostArray& values) {
       HostArray shaped(stacked_shape(param, DType::kF32));
       internal_check(values.bytes() == shaped.bytes(), "{}: PiSSA's start {} does not fit {}", param.hf_name,
@@ -122,8 +123,8 @@ void start_pissa(Devices& devices, const Run& run, TrainState& state) {
       std::memcpy(shaped.data(), values.data(), static_cast<size_t>(values.bytes()));
       const Layout layout = layout_of(run.partition(param), shaped.shape().dims, run.sharding.mesh());
       for (const std::string& name : {trained_input(param), start_array(param)})
-        state.buffers.insert_or_assign(name,
-                                       DeviceBuffer::upload(devices.client(), shaped.to(run.trained_dtype), layout));
+        state.buffers.insert_or_assign(
+            name, DeviceBuffer::upload(devices.client(), shaped.to(run.precision.trained), layout));
     };
     put(pair[0], start.a_LRI);
     put(pair[1], start.b_LOR);
@@ -139,29 +140,29 @@ void subtract_start(Devices& devices, const Run& run, TrainState& state) {
     Bindings inputs;
     const Tensor weight = add_frozen(program, inputs, run, base, state);
     std::vector<Tensor> parts;
-    for (const Param& param : lora_params_of(run.model, *run.lora, base)) {
+    for (const Param& param : lora_params_of(run.model, *run.adapter.lora, base)) {
       const std::string name = start_array(param);
       inputs[name] = &state.buffers.at(name);
-      const Shape shape = stacked_shape(param, run.trained_dtype);
+      const Shape shape = stacked_shape(param, run.precision.trained);
       parts.push_back(convert(with_layers(param, program.input(name, shape, run.partition(param))), DType::kF32));
     }
-    const Tensor rest = without_start(weight, parts[0], parts[1], *run.lora);
+    const Tensor rest = without_start(weight, parts[0], parts[1], *run.adapter.lora);
     program.output(frozen_input(base), as_stack(base, rest), run.partition(base), frozen_input(base));
     apply(devices, program, inputs, state.buffers);
   }
 }
 
 void start_adapter(Devices& devices, const Run& run, TrainState& state) {
-  if (run.lora->dora) start_magnitudes(devices, run, state);
-  if (!run.pissa) return;
+  if (run.adapter.lora->dora) start_magnitudes(devices, run, state);
+  if (!run.adapter.pissa) return;
   start_pissa(devices, run, state);
   subtract_start(devices, run, state);
 }
 
 bool can_switch_off_adapter(const Run& run) {
-  return !run.adapter.empty() && run.merged.empty() && std::ranges::all_of(run.trained, [](const Param& param) {
-    return param.role == Role::kLoraA || param.role == Role::kLoraB;
-  });
+  return !run.adapter.folder.empty() && run.adapter.merged.empty() &&
+         std::ranges::all_of(
+             run.trained, [](const Param& param) { return param.role == Role::kLoraA || param.role == Role::kLoraB; });
 }
 
 void switch_off_adapter(const Devices& devices, const Run& run, TrainState& state) {

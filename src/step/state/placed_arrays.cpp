@@ -34,9 +34,9 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
       add(kind, param.hf_name, short_name(run, param.hf_name), stacked_shape(param, run.dtype_of(param, dtype)),
           stacked_axes(param));
   };
-  add_params("frozen weights", run.frozen, run.frozen_dtype);
-  add_params("reference weights", run.reference, run.reference_dtype());
-  add_params(run.lora ? "adapters" : "weights", run.trained, run.trained_dtype);
+  add_params("frozen weights", run.frozen, run.precision.frozen);
+  add_params("reference weights", run.reference.params, run.reference_dtype());
+  add_params(run.adapter.lora ? "adapters" : "weights", run.trained, run.precision.trained);
   std::map<std::string, std::vector<PlacedArray>> states;  // by kind
   for (const Param& param : run.trained)
     for (const StateArray& array : optimizer_state(run, param)) {
@@ -52,13 +52,13 @@ std::vector<PlacedArray> placed_arrays(const Run& run, int64_t length) {
   for (const BatchArray& array : batch_arrays(run, padded_shape(run.batch, length), BatchExtent::kStep))
     add("batch", array.name, array.name, array.shape, array.axes);
   const std::string kind = "activations of a layer and micro-batch";
-  add(kind, "residual stream", "residual stream", {run.compute, {rows, length, c.hidden_size}},
+  add(kind, "residual stream", "residual stream", {run.precision.compute, {rows, length, c.hidden_size}},
       {"batch", "length", "act_embed"});
-  add(kind, "attention heads", "attention heads", {run.compute, {rows, length, c.num_attention_heads, c.head_dim}},
-      {"batch", "length", "act_heads", ""});
-  add(kind, "key heads", "key heads", {run.compute, {rows, length, c.num_key_value_heads, c.head_dim}},
+  add(kind, "attention heads", "attention heads",
+      {run.precision.compute, {rows, length, c.num_attention_heads, c.head_dim}}, {"batch", "length", "act_heads", ""});
+  add(kind, "key heads", "key heads", {run.precision.compute, {rows, length, c.num_key_value_heads, c.head_dim}},
       {"batch", "length", "act_kv_heads", ""});
-  add(kind, "mlp", "mlp", {run.compute, {rows, length, c.intermediate_size}}, {"batch", "length", "act_mlp"});
+  add(kind, "mlp", "mlp", {run.precision.compute, {rows, length, c.intermediate_size}}, {"batch", "length", "act_mlp"});
   return out;
 }
 

@@ -33,21 +33,21 @@ DeviceBuffer load_joined(const Devices& devices, const Run& run, const Param& pa
   const Shape shape = stacked_shape(param, DType::kF32);
   HostArray all = HostArray::zeros(shape);
   const bool is_a = param.role == Role::kLoraA;
-  const int64_t count = param.stored_count(), size = shape.elements() / count, rank = run.lora->rank;
+  const int64_t count = param.stored_count(), size = shape.elements() / count, rank = run.adapter.lora->rank;
   for (int64_t i = 0; i < count; ++i)
     for (size_t k = 0; k < folders.size(); ++k) {
       const TensorEntry* entry = folders[k].find(param.stored_name(i));
       if (entry == nullptr) continue;  // the adapter does not change this layer
       Dims wanted = param.stored_dims();
-      wanted.at(is_a ? 0 : 1) = run.side_by_side[k].options.rank;
+      wanted.at(is_a ? 0 : 1) = run.adapter.side_by_side[k].options.rank;
       if (entry->shape.dims != wanted)
         throw UserError("{}: the tensor '{}' is {}, but the model needs {}", folders[k].file.path().string(),
                         entry->name, entry->shape.to_string(), Shape{entry->shape.dtype, wanted}.to_string());
-      copy_ranks(folders[k], *entry, is_a, rank, first_rank(run.side_by_side, k),
+      copy_ranks(folders[k], *entry, is_a, rank, first_rank(run.adapter.side_by_side, k),
                  all.as<float>().subspan(static_cast<size_t>(i * size), static_cast<size_t>(size)));
     }
   return DeviceBuffer::upload(devices.client(),
-                              run.trained_dtype == DType::kF32 ? std::move(all) : all.to(run.trained_dtype),
+                              run.precision.trained == DType::kF32 ? std::move(all) : all.to(run.precision.trained),
                               layout_of(run.partition(param), shape.dims, run.sharding.mesh()));
 }
 

@@ -28,7 +28,7 @@ class BaseWeights {
         repository_(repository),
         meter_(repository.total_bytes()),
         merge_(run.model, adapters(run)) {
-    if (run.offload_param || run.offload_optimizer) devices.require_host_memory();
+    if (run.offload.param || run.offload.optimizer) devices.require_host_memory();
     if (!run.from_scratch) check_weights(repository, run.model);
   }
   // Loads one parameter of the base, with adapters merged into it, in the dtype Run::dtype_of(param, otherwise).
@@ -49,29 +49,29 @@ class BaseWeights {
   // Writes a trained weight's f32 values to the disk, and stores a 16-bit copy in `state`.
   void on_disk_into(const Param& param, TrainState& state) {
     const FillBox values = run_.from_scratch
-                               ? random_values(param, run_.model.config, run_.trained_dtype, run_.seed)
+                               ? random_values(param, run_.model.config, run_.precision.trained, run_.seed)
                                : param_values(
-                                     param, run_.trained_dtype, [&](const std::string& name) { return find(name); },
+                                     param, run_.precision.trained, [&](const std::string& name) { return find(name); },
                                      [&](int64_t bytes) { meter_.add(bytes); });
     state.disk->write(trained_input(param), values);
-    state.buffers.emplace(trained_input(param), load(param, run_.trained_dtype, false));
+    state.buffers.emplace(trained_input(param), load(param, run_.precision.trained, false));
   }
   // Loads the frozen weights that `state` does not have yet.
   void frozen_into(TrainState& state) {
     for (const Param& one : run_.frozen)
       if (one.role != Role::kQuantisedParts && !state.buffers.contains(frozen_input(one)))
-        state.buffers.emplace(frozen_input(one), load(one, run_.frozen_dtype));
+        state.buffers.emplace(frozen_input(one), load(one, run_.precision.frozen));
     for (const QuantisedWeight& weight : run_.quantised) quantised_into(weight, state);
   }
-  // Loads the reference model into `state`, from its own folder (Run::reference_folder). Without such a folder, the
+  // Loads the reference model into `state`, from its own folder (ReferenceSpec::folder). Without such a folder, the
   // reference model is a copy of the base, or of the adapter with which the run starts.
   void reference_into(TrainState& state) {
-    if (run_.reference.empty()) return;
-    const bool own = run_.reference_folder.empty();
+    if (run_.reference.params.empty()) return;
+    const bool own = run_.reference.folder.empty();
     std::optional<ModelRepository> other;
     if (!own) try {
-        other = ModelRepository::open(run_.reference_folder);
-        const bool tied = make_model(other->config(), run_.reference_folder).config.tie_word_embeddings;
+        other = ModelRepository::open(run_.reference.folder);
+        const bool tied = make_model(other->config(), run_.reference.folder).config.tie_word_embeddings;
         if (tied != run_.model.config.tie_word_embeddings)
           throw UserError("only one of the two uses its embedding as its head (tie_word_embeddings)");
         check_weights(*other, run_.model);
@@ -80,8 +80,8 @@ class BaseWeights {
                         run_.places.of("ref_model"), error.what());
       }
     std::optional<AdapterFolder> adapter;
-    if (run_.reference_adapted) adapter = open_adapter(run_.adapter);
-    for (const Param& one : run_.reference)
+    if (run_.reference.adapted) adapter = open_adapter(run_.adapter.folder);
+    for (const Param& one : run_.reference.params)
       state.buffers.emplace(
           reference_input(one),
           adapter ? load_trained(devices_, run_, one, *adapter)
@@ -95,7 +95,7 @@ class BaseWeights {
  private:
   static std::vector<AdapterFolder> adapters(const Run& run) {
     std::vector<AdapterFolder> out;
-    for (const std::string& folder : run.merged) out.push_back(open_adapter(folder));
+    for (const std::string& folder : run.adapter.merged) out.push_back(open_adapter(folder));
     return out;
   }
   void quantised_into(const QuantisedWeight& weight, TrainState& state) {
@@ -124,12 +124,12 @@ DeviceBuffer copy_of(Devices& devices, const Run& run, const Param& param, State
   const std::string name = trained_input(param);
   const FillBox read = [&](const Box& box, std::byte* out) {
     thread_local std::vector<std::byte> values;
-    values.resize(static_cast<size_t>(box.elements() * byte_size(run.trained_dtype)));
+    values.resize(static_cast<size_t>(box.elements() * byte_size(run.precision.trained)));
     checkpoint.read_slice(name, box, values.data());
-    convert_elements(values.data(), run.trained_dtype, out, run.compute, box.elements());
+    convert_elements(values.data(), run.precision.trained, out, run.precision.compute, box.elements());
   };
-  DeviceBuffer out = fill_in_pieces(devices.client(), stacked_shape(param, run.compute), param_layout(run, param), read,
-                                    memory_kind(param.memory));
+  DeviceBuffer out = fill_in_pieces(devices.client(), stacked_shape(param, run.precision.compute),
+                                    param_layout(run, param), read, memory_kind(param.memory));
   checkpoint.release(name);
   return out;
 }
@@ -147,13 +147,13 @@ std::vector<StateArray> trained_arrays(const Run& run) {
   for (const Param& param : run.trained) {
     arrays.push_back(trained_array(run, param));
     for (StateArray& array : optimizer_state(run, param)) arrays.push_back(std::move(array));
-    if (run.pissa && param.is_lora())
+    if (run.adapter.pissa && param.is_lora())
       arrays.push_back(
-          {start_array(param), stacked_shape(param, run.trained_dtype), stacked_axes(param), run.partition(param)});
+          {start_array(param), stacked_shape(param, run.precision.trained), stacked_axes(param), run.partition(param)});
   }
   for (const Param& param : run.frozen)
     if (run.keeps(param))
-      arrays.push_back({frozen_input(param), stacked_shape(param, param.dtype.value_or(run.frozen_dtype)),
+      arrays.push_back({frozen_input(param), stacked_shape(param, param.dtype.value_or(run.precision.frozen)),
                         stacked_axes(param), run.partition(param), param.memory});
   if (run.scales_loss())
     arrays.push_back({kLossScale, {DType::kF32, {2}}, {""}, Partition{std::vector<std::vector<std::string>>(1)}});
@@ -168,9 +168,9 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   base.frozen_into(state);
   base.reference_into(state);
   std::optional<AdapterFolder> adapter;
-  if (!run.adapter.empty()) adapter = open_adapter(run.adapter);
+  if (!run.adapter.folder.empty()) adapter = open_adapter(run.adapter.folder);
   std::vector<AdapterFolder> side_by_side;
-  for (const SideAdapter& one : run.side_by_side) side_by_side.push_back(open_adapter(one.folder));
+  for (const SideAdapter& one : run.adapter.side_by_side) side_by_side.push_back(open_adapter(one.folder));
   for (const Param& param : run.trained) {
     if (state.disk && run.on_disk(param)) {
       base.on_disk_into(param, state);
@@ -185,10 +185,10 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
     else if (given)
       weight = load_trained(devices, run, param, *adapter);
     else if (param.is_lora())
-      weight = random_param(client, param, run.model.config, run.trained_dtype, param_layout(run, param), run.seed,
+      weight = random_param(client, param, run.model.config, run.precision.trained, param_layout(run, param), run.seed,
                             memory_kind(param.memory));
     else
-      weight = base.load(param, run.trained_dtype);
+      weight = base.load(param, run.precision.trained);
     if (optimizer && !run.state_on_disk())
       for (const StateArray& array : optimizer_state(run, param)) {
         Layout layout = layout_of(array.partition, array.shape.dims, run.sharding.mesh());
@@ -201,7 +201,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
     state.buffers.emplace(kLossScale,
                           replicate(devices, HostArray::from<float>({DType::kF32, {2}}, {kFirstLossScale, 0})));
   base.finish();
-  if (run.lora && run.adapter.empty() && side_by_side.empty()) start_adapter(devices, run, state);
+  if (run.adapter.lora && run.adapter.folder.empty() && side_by_side.empty()) start_adapter(devices, run, state);
   return state;
 }
 
@@ -231,7 +231,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   base.frozen_into(state);
   base.reference_into(state);
   base.finish();
-  if (run.pissa) subtract_start(devices, run, state);
+  if (run.adapter.pissa) subtract_start(devices, run, state);
   return state;
 }
 

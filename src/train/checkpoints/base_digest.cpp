@@ -122,8 +122,8 @@ std::vector<NamedTensor> kept_of_base(const Run& run, const ModelRepository& rep
   std::set<std::string> names;
   for (const Param& param : run.frozen)
     if (param.role != Role::kQuantisedParts && !run.keeps(param)) add_names(names, param);
-  if (run.reference_folder.empty() && run.adapter.empty())
-    for (const Param& param : run.reference)
+  if (run.reference.folder.empty() && run.adapter.folder.empty())
+    for (const Param& param : run.reference.params)
       if (!param.is_lora()) add_names(names, param);
   std::set<std::string> quantised;
   for (const QuantisedWeight& weight : run.quantised) add_names(quantised, weight.base);
@@ -188,10 +188,11 @@ std::string digest_of_adapters(const std::vector<std::string>& folders) {
 }
 
 // Returns the digest of the adapters that the run reads but does not save in its checkpoint. These are the adapters
-// that are merged into weights, and run.adapter if the reference model has a copy of it.
+// that are merged into weights, and run.adapter.folder if the reference model has a copy of it.
 std::string adapters_digest(const Run& run) {
-  std::vector<std::string> folders = run.merged;
-  if (!run.adapter.empty() && !run.reference.empty() && run.reference_folder.empty()) folders.push_back(run.adapter);
+  std::vector<std::string> folders = run.adapter.merged;
+  if (!run.adapter.folder.empty() && !run.reference.params.empty() && run.reference.folder.empty())
+    folders.push_back(run.adapter.folder);
   return digest_of_adapters(folders);
 }
 
@@ -204,10 +205,10 @@ ModelDigests digests_of(const std::vector<NamedTensor>& tensors) {
 }
 
 ModelDigests reference_digests(const Run& run) {
-  if (run.reference_folder.empty() || run.reference.empty()) return {kNone, kNone};
+  if (run.reference.folder.empty() || run.reference.params.empty()) return {kNone, kNone};
   std::set<std::string> names;
-  for (const Param& param : run.reference) add_names(names, param);
-  const ModelRepository other = ModelRepository::open(run.reference_folder);
+  for (const Param& param : run.reference.params) add_names(names, param);
+  const ModelRepository other = ModelRepository::open(run.reference.folder);
   return digests_of(found(other, names));
 }
 
@@ -224,12 +225,20 @@ Json base_identity(const Run& run, const ModelRepository& repository) {
           {"ref_model_parts", reference.parts},
           {"paths",
            {{"model_name_or_path", run.model_folder},
-            {"adapter_name_or_path", run.adapters()},
-            {"ref_model", run.reference_folder}}}};
+            {"adapter_name_or_path", run.adapter.folders()},
+            {"ref_model", run.reference.folder}}}};
+}
+
+std::string start_digest(const Run& run, const ModelRepository& repository) {
+  if (run.from_scratch) return kNone;
+  std::set<std::string> names;
+  for (const Param& param : run.trained)
+    if (!param.is_lora()) add_names(names, param);
+  return digest(found(repository, names));
 }
 
 std::string adapter_digest(const Run& run) {
-  return digest_of_adapters(run.adapter.empty() ? std::vector<std::string>{} : std::vector{run.adapter});
+  return digest_of_adapters(run.adapter.folder.empty() ? std::vector<std::string>{} : std::vector{run.adapter.folder});
 }
 
 }  // namespace fettle

@@ -1,5 +1,5 @@
 // Defines base_identity: digests that show whether a checkpoint belongs to the given frozen weights. Also defines
-// adapter_digest.
+// start_digest and adapter_digest, for the weights that are trained.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,6 +24,8 @@ namespace fettle {
 // each expert has its own tensors, the blocks are from the tensors of evenly spaced experts. The digest does not depend
 // on where the files are or how they are split into shards.
 nlohmann::json base_identity(const Run& run, const ModelRepository& repository);
+// Returns the digest of the base's tensors from which trained weights start; "none" if there are none.
+std::string start_digest(const Run& run, const ModelRepository& repository);
 // Returns the digest of the adapter that the run trains further; "none" if the run trains a new adapter or none.
 std::string adapter_digest(const Run& run);
 

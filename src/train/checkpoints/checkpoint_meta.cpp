@@ -29,10 +29,10 @@ Json identity(const Run& run) {
            {"cutoff_len", run.data.cutoff_len},
            {"disable_shuffling", !run.batch.shuffle},
            {"rope_scaling", fmt::format("{} {}", run.model.config.rope.rope_type, run.model.config.rope.factor)}};
-  if (run.lora) {
-    out["lora_alpha"] = run.lora->alpha;
-    out["use_rslora"] = run.lora->rslora;
-    out["layers_to_transform"] = run.lora->layers;
+  if (run.adapter.lora) {
+    out["lora_alpha"] = run.adapter.lora->alpha;
+    out["use_rslora"] = run.adapter.lora->rslora;
+    out["layers_to_transform"] = run.adapter.lora->layers;
   }
   for (const std::string_view key : run.stage->keys)
     if (!kIdentifiedElsewhere.contains(key)) out[key] = run.keys.json(key);
@@ -59,8 +59,8 @@ std::string checkpoint_of(const StateReader& state) {
 
 // Returns the checkpoint's weights, as a recipe names them for a new run.
 std::string weights_of(const StateReader& state, const Run& run) {
-  return fmt::format("the checkpoint's weights ({}: {})", run.lora ? "adapter_name_or_path" : "model_name_or_path",
-                     checkpoint_of(state));
+  return fmt::format("the checkpoint's weights ({}: {})",
+                     run.adapter.lora ? "adapter_name_or_path" : "model_name_or_path", checkpoint_of(state));
 }
 
 constexpr const char* kRemedy =
