@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <utility>
 
@@ -73,8 +74,13 @@ ordered_json history_of(const ordered_json& row, const std::string& column) {
   return turns;
 }
 
+// Returns whether the row has two replies to one prompt.
+bool is_pair(const ordered_json& row, const DataSource& source) {
+  return has_column(row, source.column("chosen", "chosen")) && has_column(row, source.column("rejected", "rejected"));
+}
+
 Sample alpaca(const ordered_json& row, const DataSource& source) {
-  const bool mapped = !source.columns.empty();
+  const bool mapped = !source.formatting.empty() && !source.columns.empty();
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
   const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
   if (!prompt.empty() && !row.contains(prompt)) bad_column(row, prompt);
@@ -86,6 +92,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
         "the entry names columns, but neither `prompt` and `response` nor `messages` is among them; name the columns "
         "of the rows, or set formatting: text for plain texts");
   Sample sample{.format = "alpaca"};
+  if (!row.contains(response) && is_pair(row, source)) bad_row("{}", kPairRow);
   if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
     sample.conversation.messages.push_back({.role = "system", .content = system});
@@ -158,7 +165,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   };
   add("prompt", "user", false);
   add("completion", "assistant", true);
-  add_system(sample.conversation.messages, text_column(row, "system"));
+  add_system(sample.conversation.messages, text_column(row, source.column("system", "system")));
   sample.plain = row["prompt"].is_string() && row["completion"].is_string();
   sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
   want_order(sample.conversation.messages);
@@ -187,17 +194,23 @@ bool is_rating(const std::string& column, const ordered_json& value) {
   return column == "kto_tag" || (column == "label" && value.is_boolean());
 }
 
+// Returns whether the entry names the column as one that is beside a prompt and a reply.
+bool is_named_beside(const std::string& column, const DataSource& source) {
+  return std::ranges::any_of(std::array{"system", "tools", "kto_tag", "label"},
+                             [&](const char* what) { return source.column(what) == column; });
+}
+
 // Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
 // image, or a text that the question is about. So the row may only have columns that are read, columns that explain or
 // rate the answer, and columns about the row.
-bool is_answered_question(const ordered_json& row) {
+bool is_answered_question(const ordered_json& row, const DataSource& source) {
   static constexpr std::string_view kBeside[] = {
       "question", "answer",      "system",    "history",   "tools",
       "solution", "explanation", "rationale", "reasoning", "chat_template_kwargs"};
   if (!has_column(row, "question") || !row.contains("answer")) return false;
   for (const auto& item : row.items())
     if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key()) &&
-        !is_rating(item.key(), item.value()))
+        !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source))
       return false;
   return true;
 }
@@ -212,11 +225,12 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
 }
 
 // Reads a row with a prompt and a reply in columns that no `columns` of an entry names. Its system text, history and
-// tools have their usual columns.
+// tools have the columns that the entry names, or else their usual ones.
 Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* prompt, const char* reply) {
   source.formatting = "alpaca";
-  source.columns = {
-      {"prompt", prompt}, {"response", reply}, {"system", "system"}, {"history", "history"}, {"tools", "tools"}};
+  for (const char* beside : {"system", "history", "tools"}) source.columns.emplace(beside, beside);
+  source.columns["prompt"] = prompt;
+  source.columns["response"] = reply;
   return alpaca(row, source);
 }
 
@@ -272,8 +286,8 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
-  if (is_answered_question(value)) return prompt_and_reply(value, source, "question", "answer");
-  if (has("chosen") && has("rejected")) bad_row("{}", kPairRow);
+  if (is_answered_question(value, source)) return prompt_and_reply(value, source, "question", "answer");
+  if (is_pair(value, source)) bad_row("{}", kPairRow);
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
     if (value.contains(column)) bad_row("the column '{}' is null", column);
   refuse_columns(value);

@@ -108,9 +108,9 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     one[turns] = with_reply(row[turns], reply, turns, source);
     return read_sample(one, source);
   }
-  const auto also_copied = [&row](ordered_json one) {
+  const auto also_copied = [&](ordered_json one) {
     for (const char* also : {"system", "tools", "chat_template_kwargs"})
-      if (has_column(row, also)) one[also] = row[also];
+      if (const std::string name = source.column(also, also); has_column(row, name)) one[name] = row[name];
     return one;
   };
   if (source.formatting.empty() && is_whole(reply, row))

@@ -6,6 +6,7 @@
 #include "data/preferences.h"
 #include "data/tokenise.h"
 #include "data_fixtures.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -205,6 +206,35 @@ TEST(ToolRows, ToolsAndSystemAreReadIfTheEntryNamesThem) {
   EXPECT_EQ(read({.formatting = "sharegpt", .columns = {{"messages", "conversations"}}}), turns);
   EXPECT_EQ(read({.formatting = "sharegpt", .columns = {{"messages", "conversations"}, {"tools", "tools"}}}),
             turns + tools);
+}
+
+// Returns the source of an entry that has only `columns`.
+DataSource entry_with(const char* columns) {
+  const TempFolder folder;
+  const std::string file = folder.write("rows.jsonl", "{}\n").string();
+  return find_source(fmt::format(R"({{"file_name": "{}", "columns": {}}})", file, columns), folder.path());
+}
+
+TEST(ToolRows, AnEntryMayNameOnlyTheSystemTextAndTheTools) {
+  const DataSource source = entry_with(R"({"system": "rules", "tools": "functions_json"})");
+  const std::string beside = R"(, "rules": "S", "functions_json": [{"name": "f"}]})",
+                    tools = R"([{"type":"function","function":{"name":"f"}}])";
+  for (const char* row :
+       {R"({"prompt": "q", "completion": "a")", R"({"question": "q", "answer": "a")",
+        R"({"query": "q", "response": "a")", R"({"instruction": "q", "output": "a")",
+        R"({"conversation": [{"human": "q", "assistant": "a"}])",
+        R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])"}) {
+    Sample read = sample((row + beside).c_str(), source);
+    for (Message& one : read.conversation.messages) one.train = true;
+    EXPECT_EQ(shown(read.conversation.messages), "system: S\nuser: q\nassistant: a\n") << row;
+    EXPECT_EQ(read.conversation.tools_json, tools) << row;
+  }
+  for (const char* prompt : {"prompt", "instruction", "question"}) {
+    const std::string row = fmt::format(R"({{"{}": "q", "chosen": "a", "rejected": "b")", prompt) + beside;
+    const Sample pair = read_pair(nlohmann::ordered_json::parse(row), source);
+    EXPECT_EQ(shown(pair.conversation.messages), "system(not trained): S\nuser(not trained): q\nassistant: a\n") << row;
+    EXPECT_EQ(pair.conversation.tools_json, tools) << row;
+  }
 }
 
 TEST(ToolRows, APairsPromptHasTheNamesOfTheEntry) {

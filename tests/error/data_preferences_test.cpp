@@ -61,6 +61,7 @@ TEST_F(PreferenceErrors, PairsInStageSft) {
   spec.rows = RowKind::kConversations;
   expect(R"({"x": "q", "chosen": "a", "rejected": "b"})",
          "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo");
+  expect(R"({"instruction": "q", "chosen": "a", "rejected": "b"})", "the row is a preference pair");
   // The prompt alone must not be taken for a text.
   const std::string file = folder.write("b.jsonl", R"({"q": "one", "chosen": "a", "rejected": "b"})").string();
   spec.sets = {R"({"file_name": ")" + file + R"(", "columns": {"prompt": "q", "chosen": "chosen"}})"};
