@@ -79,6 +79,14 @@ bool is_pair(const ordered_json& row, const DataSource& source) {
   return has_column(row, source.column("chosen", "chosen")) && has_column(row, source.column("rejected", "rejected"));
 }
 
+// Adds the earlier turns in `column` to the messages.
+void add_history(std::vector<Message>& messages, const ordered_json& row, const std::string& column) {
+  for (const auto& turn : history_of(row, column)) {
+    messages.push_back({.role = "user", .content = text_of(turn[0], "'" + column + "'")});
+    messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + column + "'")});
+  }
+}
+
 Sample alpaca(const ordered_json& row, const DataSource& source) {
   const bool mapped = !source.formatting.empty() && !source.columns.empty();
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
@@ -96,11 +104,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
     sample.conversation.messages.push_back({.role = "system", .content = system});
-  const std::string history = column("history", "history");
-  for (const auto& turn : history_of(row, history)) {
-    sample.conversation.messages.push_back({.role = "user", .content = text_of(turn[0], "'" + history + "'")});
-    sample.conversation.messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + history + "'")});
-  }
+  add_history(sample.conversation.messages, row, column("history", "history"));
   std::string user = text_column(row, prompt);
   const std::string input = text_column(row, column("query", "input"));
   if (!user.empty() && !input.empty()) user += "\n";
@@ -148,6 +152,7 @@ Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource
 
 Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   Sample sample{.format = "prompt and completion"};
+  std::vector<Message>& messages = sample.conversation.messages;
   auto add = [&](const char* column, const char* role, bool train) {
     const ordered_json* value = find_column(row, column);
     if (!value && !train) bad_row("'{}' is null", column);
@@ -156,37 +161,24 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
         message.of_prompt = message.train && !train;
         message.train = message.train && train;
         message.marked = message.marked && train;
-        sample.conversation.messages.push_back(std::move(message));
+        messages.push_back(std::move(message));
       }
     } else {
-      sample.conversation.messages.push_back(
-          {.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
+      messages.push_back({.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
     }
   };
+  if (!row["prompt"].is_array()) add_history(messages, row, source.column("history", "history"));
+  sample.plain = messages.empty() && row["prompt"].is_string() && row["completion"].is_string();
+  for (Message& message : messages) {
+    message.train = false;
+    message.of_prompt = true;
+  }
   add("prompt", "user", false);
   add("completion", "assistant", true);
-  add_system(sample.conversation.messages, text_column(row, source.column("system", "system")));
-  sample.plain = row["prompt"].is_string() && row["completion"].is_string();
+  add_system(messages, text_column(row, source.column("system", "system")));
   sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
-  want_order(sample.conversation.messages);
+  want_order(messages);
   return sample;
-}
-
-// Returns whether a column of this name is about the row, so that neither a prompt nor a reply needs it.
-bool is_about_the_row(std::string_view column) {
-  static constexpr std::string_view kNames[] = {"id",         "idx",           "index",       "key",
-                                                "uid",        "uuid",          "qid",         "question_id",
-                                                "row_id",     "sample_id",     "example_id",  "url",
-                                                "source",     "dataset",       "origin",      "license",
-                                                "author",     "date",          "timestamp",   "created_at",
-                                                "updated_at", "split",         "lang",        "language",
-                                                "category",   "categories",    "topic",       "subject",
-                                                "domain",     "tag",           "tags",        "keywords",
-                                                "type",       "question_type", "answer_type", "difficulty",
-                                                "level",      "grade",         "score",       "rating",
-                                                "quality",    "meta",          "metadata",    "__index_level_0__"};
-  const std::string name = lower_case(std::string(column));
-  return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
 }
 
 // Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.

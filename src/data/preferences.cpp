@@ -98,6 +98,26 @@ ordered_json turns_of_text(const std::string& text) {
   return turns.size() > 1 && turns[0]["role"] == "user" ? turns : nullptr;
 }
 
+// Returns the column of the question that the replies answer: Orca's pairs have `question` or `input`, ms-swift's have
+// `query`. Returns "" when there is none.
+std::string question_column(const ordered_json& row) {
+  for (const char* column : {"question", "input", "query"})
+    if (has_column(row, column)) return column;
+  return "";
+}
+
+// Requires that the row has no column that a question is usually about.
+void want_no_context(const ordered_json& row, const std::string& question) {
+  for (const char* column : {"context", "contexts", "passage", "passages", "document", "documents", "article",
+                             "choices", "options", "image", "images", "video", "videos", "audio", "audios"})
+    if (has_column(row, column))
+      bad_row(
+          "'{}' may need the column '{}'; join the two columns, or name the ones to read in an entry of "
+          "dataset_info.json or of `dataset`, for example \"columns\": {{\"prompt\": \"{}\", \"query\": \"{}\", "
+          "\"chosen\": \"chosen\", \"rejected\": \"rejected\"}}",
+          question, column, question, column);
+}
+
 // Reads the row as if the reply in `column` were its only reply.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
   if (!has_column(row, column)) throw BadRow(missing_column(row, column));
@@ -109,7 +129,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     return read_sample(one, source);
   }
   const auto also_copied = [&](ordered_json one) {
-    for (const char* also : {"system", "tools", "chat_template_kwargs"})
+    for (const char* also : {"system", "history", "tools", "chat_template_kwargs"})
       if (const std::string name = source.column(also, also); has_column(row, name)) one[name] = row[name];
     return one;
   };
@@ -120,6 +140,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   if (source.formatting.empty() && has_column(row, "prompt"))
     return read_sample(also_copied({{"prompt", row["prompt"]}, {"completion", completion}}), source);
   if (source.formatting == "alpaca" || has_column(row, "instruction")) {
+    if (source.formatting.empty()) want_no_context(row, "instruction");
     DataSource alpaca = source;
     alpaca.formatting = "alpaca";
     if (!alpaca.columns.contains("prompt"))
@@ -131,9 +152,10 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     alpaca.columns["response"] = column;
     return read_sample(row, alpaca);
   }
-  for (const char* column : {"question", "input"})  // the columns of Orca's pairs
-    if (source.formatting.empty() && has_column(row, column) && !reply.is_array())
-      return read_sample(also_copied({{"prompt", row[column]}, {"completion", completion}}), source);
+  if (const std::string asked = question_column(row); source.formatting.empty() && !asked.empty()) {
+    want_no_context(row, asked);
+    return read_sample(also_copied({{"prompt", row[asked]}, {"completion", completion}}), source);
+  }
   if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
       !turns.is_null())
     return read_sample(also_copied({{"messages", turns}}), source);
@@ -209,19 +231,36 @@ ordered_json with_both_replies(const ordered_json& row) {
   return out;
 }
 
+// Returns whether the column may have the prompt, because it has a text or a list and its name tells nothing else.
+bool may_be_prompt(const std::string& column, const ordered_json& value, const DataSource& source) {
+  const std::string name = lower_case(column);
+  const auto is_in_name = [&](const char* word) { return name.find(word) != std::string::npos; };
+  return (value.is_string() || value.is_structured()) && !is_about_the_row(name) &&
+         std::ranges::none_of(std::array{"chosen", "rejected", "score", "rating", "model"}, is_in_name) &&
+         std::ranges::none_of(std::array{"system", "tools", "chat_template_kwargs"},
+                              [&](const char* beside) { return column == beside; }) &&
+         std::ranges::none_of(source.columns, [&](const auto& named) { return named.second == column; });
+}
+
 // Gives a pair of texts without a prompt the common beginning of the texts as its prompt, as TRL does. If the last
 // character before the difference is a space, the replies begin with this space. Returns other rows without changes.
+// Throws BadRow if another column may have the prompt.
 ordered_json with_common_prompt(const ordered_json& row, const DataSource& source) {
   const std::string names[] = {reply_column(row, source, "chosen"), reply_column(row, source, "rejected")};
   const auto is_text = [&](const std::string& name) {
     const ordered_json* reply = find_column(row, name);
     return reply && reply->is_string() && turns_of_text(reply->get<std::string>()).is_null();
   };
-  const auto is_prompt = [&](const char* column) { return has_column(row, column); };
-  if (!source.formatting.empty() || !std::ranges::all_of(names, is_text) ||
-      std::ranges::any_of(std::array{"prompt", "instruction", "question", "input"}, is_prompt) ||
+  if (!source.formatting.empty() || !std::ranges::all_of(names, is_text) || has_column(row, "prompt") ||
+      has_column(row, "instruction") || !question_column(row).empty() ||
       !prompt_column(row, source, row[names[0]]).empty())
     return row;
+  for (const auto& [column, value] : row.items())
+    if (may_be_prompt(column, value, source))
+      bad_row(
+          "the column '{}' may have the prompt; name it in an entry of dataset_info.json or of `dataset`, for example "
+          "\"columns\": {{\"prompt\": \"{}\", \"chosen\": \"{}\", \"rejected\": \"{}\"}}, or remove the column",
+          column, column, names[0], names[1]);
   const std::string chosen = row[names[0]], rejected = row[names[1]];
   auto end = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());
   if (end == std::min(chosen.size(), rejected.size())) return row;  // one text is the beginning of the other

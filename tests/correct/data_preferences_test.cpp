@@ -125,6 +125,17 @@ TEST_F(Preferences, ThePromptMayBeAQuestion) {
   const Rows pair = {"+ SQ[yes</s>]", "- SQ[no</s>]"};
   EXPECT_EQ(rows(R"({"system": "S", "question": "Q", "chosen": "yes", "rejected": "no"})"), pair);
   EXPECT_EQ(rows(R"({"system": "S", "input": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+  EXPECT_EQ(rows(R"({"system": "S", "query": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+  EXPECT_EQ(rows(R"({"query": "Q", "chosen": "It is so", "rejected": "It is not"})"),
+            (Rows{"+ Q[It is so</s>]", "- Q[It is not</s>]"}))
+      << "what both replies begin with is no prompt";
+}
+
+TEST_F(Preferences, ThePromptMayHaveAHistory) {
+  for (const char* prompt : {"prompt", "question", "input", "query", "instruction"})
+    EXPECT_EQ(rows(fmt::format(R"({{"{}": "Q", "history": [["a", "b"]], "chosen": "yes", "rejected": "no"}})", prompt)),
+              (Rows{"+ ab</s>Q[yes</s>]", "- ab</s>Q[no</s>]"}))
+        << prompt;
 }
 
 TEST_F(Preferences, RepliesBesideAPromptMayBeSingleMessages) {
@@ -166,6 +177,11 @@ TEST_F(Preferences, RankingInDatasetInfoLikeLlamaFactory) {
 TEST_F(Preferences, TwoTextsWithoutAPromptBeginWithIt) {
   EXPECT_EQ(rows(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})"),
             (Rows{"+ The sky is[ blue.</s>]", "- The sky is[ green.</s>]"}));
+  EXPECT_EQ(
+      rows(
+          R"({"id": "1", "system": "S", "chosen": "It is so", "rejected": "It is not", "chosen_model": "m", "scores": [4], "margin": 0.5})"),
+      (Rows{"+ SIt is[ so</s>]", "- SIt is[ not</s>]"}))
+      << "the other columns are about the row or its replies";
   const Sample accents = read_pair({{"chosen", "aé"}, {"rejected", "aè"}}, {});  // the letters share their first byte
   EXPECT_EQ(accents.conversation.messages.at(0).content, "a");
   EXPECT_EQ(accents.conversation.messages.at(1).content, "é");

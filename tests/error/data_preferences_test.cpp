@@ -37,6 +37,10 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing; the row has prompt, completion");
   expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
   expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt;");
+  expect(R"({"context": "c", "chosen": "It is a", "rejected": "It is b"})", "the column 'context' may have the prompt");
+  for (const char* question : {"question", "input", "query", "instruction"})
+    expect(fmt::format(R"({{"{}": "q", "context": "c", "chosen": "a", "rejected": "b"}})", question),
+           fmt::format("'{}' may need the column 'context'; join the two columns", question));
   expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' is the number 1.5");
   expect(R"({"text": "q", "chosen": [], "rejected": []})", "the conversation has no messages");
   expect(
