@@ -36,16 +36,50 @@ std::string prompt_column(const ordered_json& row, const DataSource& source, con
   return "";
 }
 
+// Returns whether the two messages have the same values of the fields that templates use. Other fields, such as an id,
+// may differ.
+bool same_fields(const std::string& a_json, const std::string& b_json) {
+  if (a_json == b_json) return true;
+  using nlohmann::json;  // the order of the fields does not count
+  const json a = parse_json_or_discard<json>(a_json.empty() ? "{}" : a_json),
+             b = parse_json_or_discard<json>(b_json.empty() ? "{}" : b_json);
+  return std::ranges::all_of(
+      std::array{"tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning", "thinking"},
+      [&](const char* field) { return a.value(field, json()) == b.value(field, json()); });
+}
+
+bool same(const Message& a, const Message& b) {
+  return a.role == b.role && a.content == b.content && same_fields(a.extra_json, b.extra_json);
+}
+
+bool same_turn(const ordered_json& a, const ordered_json& b, const MessageNames& names) {
+  const auto read = [&](const ordered_json& turn) {
+    return read_messages(ordered_json::array({turn}), "prompt", names).at(0);
+  };
+  return same(read(a), read(b));
+}
+
+std::string role_of(const ordered_json& turn, const MessageNames& names) {
+  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
+  const auto found = names.roles.find(turn[names.role].get<std::string>());
+  return found == names.roles.end() ? "" : found->second;
+}
+
+// Requires that the reply, a list of turns, may follow the turns of the prompt.
+void want_continuation(const ordered_json& turns, const ordered_json& reply, const MessageNames& names) {
+  const std::string last = turns.empty() ? "" : role_of(turns.back(), names),
+                    first = reply.empty() ? "" : role_of(reply[0], names);
+  if ((is_system(first) && !turns.empty()) || (first == "user" && last == "user"))
+    throw BadRow(
+        "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one of "
+        "the two");
+}
+
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std::string& column,
                         const DataSource& source) {
   const ordered_json list = reply.is_array() ? reply : ordered_json::array({reply});
   const MessageNames names = message_names(source, !has_openai_names(turns.is_string() ? list : turns, column, source));
-  const auto role_of = [&](const ordered_json& one) -> std::string {
-    if (!one.is_object() || !one.contains(names.role) || !one[names.role].is_string()) return "";
-    const auto found = names.roles.find(one[names.role].get<std::string>());
-    return found == names.roles.end() ? "" : found->second;
-  };
   const auto turn = [&](const std::string& role, const ordered_json& text) {
     return ordered_json{{names.role, role}, {names.content, text}};
   };
@@ -56,12 +90,8 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
   if (reply.is_array()) {
     // A reply with the same first turn is the whole conversation. `turns` may then be a copy of the other reply, as in
     // UltraFeedback.
-    if (!turns.empty() && !reply.empty() && reply[0] == turns[0]) return reply;
-    const std::string last = turns.empty() ? "" : role_of(turns.back()), first = reply.empty() ? "" : role_of(reply[0]);
-    if ((is_system(first) && !turns.empty()) || (first == "user" && last == "user"))
-      throw BadRow(
-          "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one "
-          "of the two");
+    if (!turns.empty() && !reply.empty() && same_turn(reply[0], turns[0], names)) return reply;
+    want_continuation(turns, reply, names);
     turns.insert(turns.end(), reply.begin(), reply.end());
   } else {
     turns.push_back(reply.is_string() ? turn(names.assistant, reply) : reply);
@@ -69,12 +99,16 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
   return turns;
 }
 
-// Returns whether `reply` is the whole conversation, including the prompt.
-bool is_whole(const ordered_json& reply, const ordered_json& row) {
+// Returns whether `reply` is the whole conversation, including the prompt. Throws BadRow if the reply has another
+// prompt.
+bool is_whole(const ordered_json& reply, const ordered_json& row, const DataSource& source) {
   const ordered_json* prompt = find_column(row, "prompt");
-  if (reply.is_array() && prompt && prompt->is_array())
-    return reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin());
-  return opens_conversation(reply);
+  if (!reply.is_array() || !prompt || !prompt->is_array()) return opens_conversation(reply);
+  const MessageNames names = message_names(source, !has_openai_names(*prompt, "prompt", source));
+  const auto same = [&](const ordered_json& a, const ordered_json& b) { return same_turn(a, b, names); };
+  if (reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin(), same)) return true;
+  want_continuation(*prompt, reply, names);
+  return false;
 }
 
 // Splits a text of the form "\n\nHuman: ...\n\nAssistant: ..." into turns, as Anthropic's data sets have them. Returns
@@ -133,7 +167,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
       if (const std::string name = source.column(also, also); has_column(row, name)) one[name] = row[name];
     return one;
   };
-  if (source.formatting.empty() && is_whole(reply, row))
+  if (source.formatting.empty() && is_whole(reply, row, source))
     return read_sample(also_copied({{reply[0].contains("from") ? "conversations" : "messages", reply}}), source);
   // A completion is a text or a list of messages.
   const ordered_json completion = reply.is_object() ? ordered_json::array({reply}) : reply;
@@ -166,21 +200,6 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
                     column, column));
   return read_sample(also_copied({{reply.empty() || !reply[0].contains("from") ? "messages" : "conversations", reply}}),
                      source);
-}
-
-// Returns whether the two messages have the same values of the fields that templates use. Other fields, such as an id,
-// may differ.
-bool same_fields(const std::string& a_json, const std::string& b_json) {
-  if (a_json == b_json) return true;
-  const ordered_json a = parse_json_or_discard<ordered_json>(a_json.empty() ? "{}" : a_json),
-                     b = parse_json_or_discard<ordered_json>(b_json.empty() ? "{}" : b_json);
-  return std::ranges::all_of(
-      std::array{"tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning", "thinking"},
-      [&](const char* field) { return a.value(field, ordered_json()) == b.value(field, ordered_json()); });
-}
-
-bool same(const Message& a, const Message& b) {
-  return a.role == b.role && a.content == b.content && same_fields(a.extra_json, b.extra_json);
 }
 
 void want_chat(const Sample& sample) {

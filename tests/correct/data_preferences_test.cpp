@@ -79,6 +79,37 @@ TEST_F(Preferences, RepliesMayRepeatThePrompt) {
   EXPECT_EQ(rows(R"({"prompt": "Q", "system": "S", )" + replies), (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
 }
 
+// In Parquet files, the fields of a message may have another order in each column.
+TEST_F(Preferences, TheOrderOfAMessagesFieldsDoesNotCount) {
+  const auto turns = [](const char* reply) {
+    return fmt::format(
+        R"([{{"content": "S", "role": "system"}}, {{"content": "Q", "role": "user", "id": 7}}, {{"content": "{}", "role": "assistant"}}])",
+        reply);
+  };
+  const std::string replies = R"(, "chosen": )" + turns("yes") + R"(, "rejected": )" + turns("no") + "}",
+                    prompt = R"([{"role": "system", "content": "S"}, {"role": "user", "content": "Q"})";
+  const Rows pair = {"+ SQ[yes</s>]", "- SQ[no</s>]"};
+  EXPECT_EQ(rows(R"({"prompt": )" + prompt + "]" + replies), pair);
+  EXPECT_EQ(rows(R"({"messages": )" + prompt + "]" + replies), pair);
+  EXPECT_EQ(rows(R"({"messages": )" + prompt + R"(, {"role": "assistant", "content": "yes"}])" + replies), pair);
+}
+
+TEST_F(Preferences, TheOrderOfACallsFieldsDoesNotCount) {
+  const auto reply = [](const char* call, const char* text) {
+    return nlohmann::ordered_json::parse(fmt::format(
+        R"([{{"role": "user", "content": "Q"}}, {{"role": "assistant", "tool_calls": [{{"function": {}}}]}},
+            {{"role": "tool", "content": "7"}}, {{"role": "assistant", "content": "{}"}}])",
+        call, text));
+  };
+  const Sample pair = read_pair({{"chosen", reply(R"({"name": "f", "arguments": {"x": 1, "y": 2}})", "yes")},
+                                 {"rejected", reply(R"({"arguments": {"y": 2, "x": 1}, "name": "f"})", "no")}},
+                                {});
+  const std::vector<Message>& messages = pair.conversation.messages;
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_FALSE(messages[1].train) << "the call is part of the prompt";
+  EXPECT_TRUE(messages[3].train);
+}
+
 // UltraFeedback has a copy of the chosen conversation in `messages`. Capybara has pairs of input and output in
 // `conversation`.
 TEST_F(Preferences, WholeConversationsWinOverOtherColumns) {

@@ -46,9 +46,11 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(
       R"({"chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "R"}, {"role": "assistant", "content": "b"}]})",
       "differ in message 1, whose role is 'user'");
-  expect(
-      R"({"messages": [{"role": "user", "content": "Q"}], "chosen": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": "b"})",
-      "a reply begins with a turn of the user or the system");
+  for (const char* prompt : {"messages", "prompt"})
+    expect(
+        fmt::format(R"({{"{}": [{{"role": "user", "content": "Q"}}], )", prompt) +
+            R"("chosen": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": "b"})",
+        "a reply begins with a turn of the user or the system");
   expect(R"({"prompt": "q", "chosen": "same", "rejected": "same"})", "the chosen and the rejected reply are the same");
 }
 
