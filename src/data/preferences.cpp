@@ -208,7 +208,7 @@ void want_chat(const Sample& sample) {
 }
 
 std::string rating_column(const ordered_json& row, const DataSource& source) {
-  return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : "label");
+  return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : source.column("label", "label"));
 }
 
 // Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages

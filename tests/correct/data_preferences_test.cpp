@@ -280,6 +280,19 @@ TEST_F(Preferences, RatedRepliesOfEveryFormat) {
       (Rows{"- ab</s>c[no</s>]"}));
 }
 
+TEST_F(Preferences, AnEntryMayNameOnlyTheRating) {
+  spec.rows = RowKind::kRatedReplies;
+  for (const char* rating : {R"("columns": {"kto_tag": "good"})", R"("columns": {"label": "good"})"}) {
+    EXPECT_EQ(
+        rows(
+            R"({"prompt": [{"role": "user", "content": "Q"}], "completion": [{"role": "assistant", "content": "no"}], "good": false})",
+            rating),
+        Rows{"- Q[no</s>]"})
+        << rating;
+    EXPECT_EQ(rows(R"({"question": "Q", "answer": "yes", "good": true})", rating), Rows{"+ Q[yes</s>]"}) << rating;
+  }
+}
+
 TEST_F(Preferences, TheRatingIsNoPartOfTheQuestion) {
   const std::string asked = R"({"question": "Q", "answer": "yes", )";
   for (const RowKind kind : {RowKind::kRatedReplies, RowKind::kConversations}) {
