@@ -153,6 +153,24 @@ TEST(ToolRows, CallsAndThoughtsOfSharegptTurnsAreKept) {
   EXPECT_NE(shown(sample(absent, source).conversation.messages).find("tool_calls"), std::string::npos);
 }
 
+// ms-swift has a turn for each call. The calls belong to the reply before them.
+TEST(ToolRows, CallsAndResultsOfMsSwift) {
+  const std::string begin = R"({"messages": [{"role": "user", "content": "q"}, )",
+                    calls = R"({"role": "tool_call", "content": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+    {"role": "tool_call", "content": "{\"name\": \"g\", \"arguments\": {}}"}, )",
+                    end = R"({"role": "tool_response", "content": "7"}, {"role": "tool_response", "content": "8"},
+    {"role": "assistant", "content": "a"}]})",
+                    joined = R"({"tool_calls":[{"type":"function","function":{"name":"f","arguments":{"x":1}}},)"
+                             R"({"type":"function","function":{"name":"g","arguments":{}}}]})",
+                    results = "\ntool: 7\ntool: 8\nassistant: a\n";
+  const auto turns = [](const std::string& row) { return shown(sample(row.c_str()).conversation.messages); };
+  EXPECT_EQ(turns(begin + calls + end), "user: q\nassistant: " + joined + results);
+  EXPECT_EQ(turns(begin + R"({"role": "assistant", "content": "<think>why</think>"}, )" + calls + end),
+            "user: q\nassistant: <think>why</think>" + joined + results);
+  EXPECT_THROW(turns(begin + R"({"role": "assistant", "content": "b", "loss": false}, )" + calls + end), BadRow)
+      << "the turns are not trained alike";
+}
+
 // LLaMA-Factory's function_call turns may have a thought before the calls, and tags around them.
 TEST(ToolRows, AFunctionCallTurnMayHaveAThoughtAndTags) {
   const auto turn = [](const std::string& value) {
