@@ -229,16 +229,34 @@ size_t shared_messages(const std::vector<Message>& chosen, const std::vector<Mes
   return prompt;
 }
 
-// A row of ms-swift has the chosen reply at the end of `messages`, and the rejected reply in `rejected_response` or
-// `rejected_messages`. Returns such a row with the columns `chosen` and `rejected` instead. Returns other rows without
-// changes.
+// Returns the column that has the chosen reply of ms-swift's rows: at the end of `messages`, or as a text beside the
+// prompt. Returns "" when there is none, or when the row has a column for the chosen reply alone.
+std::string chosen_beside_prompt(const ordered_json& row) {
+  if (has_column(row, "chosen") || has_column(row, "chosen_messages")) return "";
+  if (has_column(row, "messages")) return "messages";
+  for (const auto& [prompt, reply] : {std::pair{"query", "response"}, {"instruction", "output"}})
+    if (has_column(row, prompt) && has_column(row, reply)) return reply;
+  return "";
+}
+
+// Returns whether the row is a pair of ms-swift, with the rejected reply in `rejected_response` or `rejected_messages`.
+bool is_pair_of_swift(const ordered_json& row) {
+  const std::string chosen = chosen_beside_prompt(row);
+  return !chosen.empty() &&
+         (has_column(row, "rejected_response") || (chosen == "messages" && has_column(row, "rejected_messages")));
+}
+
+// Returns a pair of ms-swift with the columns `chosen` and `rejected` instead. Returns other rows without changes.
 ordered_json with_both_replies(const ordered_json& row) {
-  const bool whole = has_column(row, "rejected_messages");
-  if (!has_column(row, "messages") || has_column(row, "chosen") || has_column(row, "chosen_messages") ||
-      (!whole && !has_column(row, "rejected_response")) || !row["messages"].is_array() || row["messages"].empty())
-    return row;
+  if (!is_pair_of_swift(row)) return row;
   ordered_json out = row;
-  if (whole) {
+  if (const std::string chosen = chosen_beside_prompt(row); chosen != "messages") {
+    out["chosen"] = row[chosen];
+    out["rejected"] = row["rejected_response"];
+    return out;
+  }
+  if (!row["messages"].is_array() || row["messages"].empty()) return row;
+  if (has_column(row, "rejected_messages")) {
     out["chosen"] = row["messages"];
     out["rejected"] = row["rejected_messages"];
     out.erase("messages");
@@ -317,8 +335,7 @@ bool is_marked_bad(const ordered_json& row, const DataSource& source) {
 bool has_pair_columns(const ordered_json& row, const DataSource& source) {
   return (has_column(row, reply_column(row, source, "chosen")) &&
           has_column(row, reply_column(row, source, "rejected"))) ||
-         (has_column(row, "messages") &&
-          (has_column(row, "rejected_response") || has_column(row, "rejected_messages")));
+         is_pair_of_swift(row);
 }
 
 bool has_rating_columns(const ordered_json& row, const DataSource& source) {

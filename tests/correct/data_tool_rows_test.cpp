@@ -96,6 +96,15 @@ TEST(ToolRows, FormsOfMsSwift) {
     "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
   EXPECT_EQ(named.conversation.messages.back().content, "Yo");
   EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {}));
+  for (const char* row :
+       {R"({"query": "Hi", "history": [["a", "b"]], "response": "Yo", "rejected_response": "No"})",
+        R"({"instruction": "Hi", "history": [["a", "b"]], "output": "Yo", "rejected_response": "No"})"}) {
+    EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(row), {})) << row;
+    const Sample text = pair(row);
+    EXPECT_EQ(shown(text.conversation.messages),
+              "user(not trained): a\nassistant(not trained): b\nuser(not trained): Hi\nassistant: Yo\n");
+    EXPECT_EQ(text.rejected.back().content, "No");
+  }
 }
 
 // A row with two lists of messages is read from the list that the entry names, with the entry's names.
