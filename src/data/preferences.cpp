@@ -268,6 +268,16 @@ ordered_json with_both_replies(const ordered_json& row) {
   return out;
 }
 
+// Returns whether `messages` of a pair of ms-swift end with the prompt, so that the chosen reply is missing.
+bool lacks_chosen(const ordered_json& row, const DataSource& source) {
+  if (!is_pair_of_swift(row) || chosen_beside_prompt(row) != "messages") return false;
+  const ordered_json& messages = row["messages"];
+  if (!messages.is_array() || messages.empty()) return false;
+  const MessageNames names = message_names(source, !has_openai_names(messages, "messages", source));
+  const std::string last = role_of(messages.back(), names);
+  return last != "assistant" && last != "function_call";
+}
+
 // Returns whether the column may have the prompt, because it has a text or a list and its name tells nothing else.
 bool may_be_prompt(const std::string& column, const ordered_json& value, const DataSource& source) {
   const std::string name = lower_case(column);
@@ -363,6 +373,7 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
 }
 
 Sample read_pair_prompt(const ordered_json& row, const DataSource& source) {
+  if (lacks_chosen(row, source)) return read_prompt(row, source);
   Sample sample = read_pair(row, source);
   std::vector<Message>& chosen = sample.conversation.messages;
   chosen.resize(shared_messages(chosen, sample.rejected));

@@ -107,6 +107,17 @@ TEST(ToolRows, FormsOfMsSwift) {
   }
 }
 
+TEST(ToolRows, ThePromptOfAPairOfMsSwiftNeedsNoReply) {
+  const std::string user = R"({"messages": [{"role": "user", "content": "Hi"})";
+  for (const char* row :
+       {R"(], "rejected_response": "No"})", R"(], "rejected_messages": [{"role": "user", "content": "Hi"}]})",
+        R"(, {"role": "assistant", "content": "Yo"}], "rejected_response": "No"})"}) {
+    const Sample prompt = read_pair_prompt(nlohmann::ordered_json::parse(user + row), {});
+    ASSERT_EQ(prompt.conversation.messages.size(), 1u) << row;
+    EXPECT_EQ(prompt.conversation.messages[0].content, "Hi") << row;
+  }
+}
+
 // A row with two lists of messages is read from the list that the entry names, with the entry's names.
 TEST(ToolRows, TheEntryNamesTheListAndItsFields) {
   const char* row = R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "old"}],
