@@ -140,11 +140,16 @@ std::string question_column(const ordered_json& row) {
   return "";
 }
 
+// Returns whether the value is a text that is not blank, or a list or object that is not empty.
+bool has_content(const ordered_json& value) {
+  return value.is_string() ? !is_blank(value.get_ref<const std::string&>()) : value.is_structured() && !value.empty();
+}
+
 // Requires that the row has no column that a question is usually about.
 void want_no_context(const ordered_json& row, const std::string& question) {
   for (const char* column : {"context", "contexts", "passage", "passages", "document", "documents", "article",
                              "choices", "options", "image", "images", "video", "videos", "audio", "audios"})
-    if (has_column(row, column))
+    if (row.contains(column) && has_content(row[column]))
       bad_row(
           "'{}' may need the column '{}'; join the two columns, or name the ones to read in an entry of "
           "dataset_info.json or of `dataset`, for example \"columns\": {{\"prompt\": \"{}\", \"query\": \"{}\", "
@@ -278,11 +283,11 @@ bool lacks_chosen(const ordered_json& row, const DataSource& source) {
   return last != "assistant" && last != "function_call";
 }
 
-// Returns whether the column may have the prompt, because it has a text or a list and its name tells nothing else.
+// Returns whether the column may have the prompt: it has a text or a list, and its name tells nothing else.
 bool may_be_prompt(const std::string& column, const ordered_json& value, const DataSource& source) {
   const std::string name = lower_case(column);
   const auto is_in_name = [&](const char* word) { return name.find(word) != std::string::npos; };
-  return (value.is_string() || value.is_structured()) && !is_about_the_row(name) &&
+  return has_content(value) && !is_about_the_row(name) && !name.ends_with("_id") &&
          std::ranges::none_of(std::array{"chosen", "rejected", "score", "rating", "model"}, is_in_name) &&
          std::ranges::none_of(std::array{"system", "tools", "chat_template_kwargs"},
                               [&](const char* beside) { return column == beside; }) &&

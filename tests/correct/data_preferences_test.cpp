@@ -160,6 +160,8 @@ TEST_F(Preferences, ThePromptMayBeAQuestion) {
   EXPECT_EQ(rows(R"({"query": "Q", "chosen": "It is so", "rejected": "It is not"})"),
             (Rows{"+ Q[It is so</s>]", "- Q[It is not</s>]"}))
       << "what both replies begin with is no prompt";
+  EXPECT_EQ(rows(R"({"question": "Q", "context": " ", "images": [], "chosen": "yes", "rejected": "no"})"),
+            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
 }
 
 TEST_F(Preferences, ThePromptMayHaveAHistory) {
@@ -210,7 +212,7 @@ TEST_F(Preferences, TwoTextsWithoutAPromptBeginWithIt) {
             (Rows{"+ The sky is[ blue.</s>]", "- The sky is[ green.</s>]"}));
   EXPECT_EQ(
       rows(
-          R"({"id": "1", "system": "S", "chosen": "It is so", "rejected": "It is not", "chosen_model": "m", "scores": [4], "margin": 0.5})"),
+          R"({"prompt_id": "1", "note": "", "system": "S", "chosen": "It is so", "rejected": "It is not", "chosen_model": "m", "scores": [4], "margin": 0.5})"),
       (Rows{"+ SIt is[ so</s>]", "- SIt is[ not</s>]"}))
       << "the other columns are about the row or its replies";
   const Sample accents = read_pair({{"chosen", "aé"}, {"rejected", "aè"}}, {});  // the letters share their first byte
