@@ -146,7 +146,7 @@ Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource
       sample.conversation.messages.push_back(
           {.role = role, .content = text_of(pair[column], fmt::format("'{}'", column))});
     }
-  sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
+  sample.conversation.tools_json = tools_beside(row, source);
   return sample;
 }
 
@@ -176,7 +176,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   add("prompt", "user", false);
   add("completion", "assistant", true);
   add_system(messages, text_column(row, source.column("system", "system")));
-  sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
+  sample.conversation.tools_json = tools_beside(row, source);
   want_order(messages);
   return sample;
 }

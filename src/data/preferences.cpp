@@ -168,7 +168,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     return read_sample(one, source);
   }
   const auto also_copied = [&](ordered_json one) {
-    for (const char* also : {"system", "history", "tools", "chat_template_kwargs"})
+    for (const char* also : {"system", "history", "tools", "functions", "chat_template_kwargs"})
       if (const std::string name = source.column(also, also); has_column(row, name)) one[name] = row[name];
     return one;
   };
@@ -289,7 +289,7 @@ bool may_be_prompt(const std::string& column, const ordered_json& value, const D
   const auto is_in_name = [&](const char* word) { return name.find(word) != std::string::npos; };
   return has_content(value) && !is_about_the_row(name) && !name.ends_with("_id") &&
          std::ranges::none_of(std::array{"chosen", "rejected", "score", "rating", "model"}, is_in_name) &&
-         std::ranges::none_of(std::array{"system", "tools", "chat_template_kwargs"},
+         std::ranges::none_of(std::array{"system", "tools", "functions", "chat_template_kwargs"},
                               [&](const char* beside) { return column == beside; }) &&
          std::ranges::none_of(source.columns, [&](const auto& named) { return named.second == column; });
 }

@@ -228,6 +228,14 @@ TEST(ToolRows, CallsInOpenAisFormerFields) {
                 .conversation.tools_json,
             "")
       << "another column of this name";
+  for (const char* replies : {R"("prompt": "q", "chosen": "a", "rejected": "b")",
+                              R"("chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+           "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}])"})
+    EXPECT_EQ(
+        read_pair(nlohmann::ordered_json::parse(R"({"functions": [{"name": "f"}], )" + std::string(replies) + "}"), {})
+            .conversation.tools_json,
+        R"([{"type":"function","function":{"name":"f"}}])")
+        << replies;
 }
 
 // As in LLaMA-Factory, an entry that describes the rows has only the columns that it names.
