@@ -62,6 +62,12 @@ class Filling {
       tally_.note(
           "placeholder", file, line,
           fmt::format("a reply has {}; replace it, unless the model should learn to write it", outcome.placeholder));
+    if (!outcome.null_argument.empty())
+      tally_.note(
+          "null", file, line,
+          fmt::format("the argument {} is null, and the model learns to write this; the datasets library writes "
+                      "null for fields that a row lacks (to_json), so remove it unless it is meant",
+                      outcome.null_argument));
     if (outcome.truncated_from) {
       ++tally_.truncated;
       const int64_t from = outcome.truncated_from, to = outcome.truncated_to, most = spec_.cutoff_len;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <utility>
 
@@ -73,8 +74,21 @@ ordered_json history_of(const ordered_json& row, const std::string& column) {
   return turns;
 }
 
+// Returns whether the row has two replies to one prompt.
+bool is_pair(const ordered_json& row, const DataSource& source) {
+  return has_column(row, source.column("chosen", "chosen")) && has_column(row, source.column("rejected", "rejected"));
+}
+
+// Adds the earlier turns in `column` to the messages.
+void add_history(std::vector<Message>& messages, const ordered_json& row, const std::string& column) {
+  for (const auto& turn : history_of(row, column)) {
+    messages.push_back({.role = "user", .content = text_of(turn[0], "'" + column + "'")});
+    messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + column + "'")});
+  }
+}
+
 Sample alpaca(const ordered_json& row, const DataSource& source) {
-  const bool mapped = !source.columns.empty();
+  const bool mapped = !source.formatting.empty() && !source.columns.empty();
   auto column = [&](const char* what, const char* usual) { return source.column(what, mapped ? "" : usual); };
   const std::string prompt = column("prompt", "instruction"), response = column("response", "output");
   if (!prompt.empty() && !row.contains(prompt)) bad_column(row, prompt);
@@ -86,14 +100,11 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
         "the entry names columns, but neither `prompt` and `response` nor `messages` is among them; name the columns "
         "of the rows, or set formatting: text for plain texts");
   Sample sample{.format = "alpaca"};
+  if (!row.contains(response) && is_pair(row, source)) bad_row("{}", kPairRow);
   if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
     sample.conversation.messages.push_back({.role = "system", .content = system});
-  const std::string history = column("history", "history");
-  for (const auto& turn : history_of(row, history)) {
-    sample.conversation.messages.push_back({.role = "user", .content = text_of(turn[0], "'" + history + "'")});
-    sample.conversation.messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + history + "'")});
-  }
+  add_history(sample.conversation.messages, row, column("history", "history"));
   std::string user = text_column(row, prompt);
   const std::string input = text_column(row, column("query", "input"));
   if (!user.empty() && !input.empty()) user += "\n";
@@ -135,12 +146,13 @@ Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource
       sample.conversation.messages.push_back(
           {.role = role, .content = text_of(pair[column], fmt::format("'{}'", column))});
     }
-  sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
+  sample.conversation.tools_json = tools_beside(row, source);
   return sample;
 }
 
 Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   Sample sample{.format = "prompt and completion"};
+  std::vector<Message>& messages = sample.conversation.messages;
   auto add = [&](const char* column, const char* role, bool train) {
     const ordered_json* value = find_column(row, column);
     if (!value && !train) bad_row("'{}' is null", column);
@@ -149,37 +161,24 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
         message.of_prompt = message.train && !train;
         message.train = message.train && train;
         message.marked = message.marked && train;
-        sample.conversation.messages.push_back(std::move(message));
+        messages.push_back(std::move(message));
       }
     } else {
-      sample.conversation.messages.push_back(
-          {.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
+      messages.push_back({.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
     }
   };
+  if (!row["prompt"].is_array()) add_history(messages, row, source.column("history", "history"));
+  sample.plain = messages.empty() && row["prompt"].is_string() && row["completion"].is_string();
+  for (Message& message : messages) {
+    message.train = false;
+    message.of_prompt = true;
+  }
   add("prompt", "user", false);
   add("completion", "assistant", true);
-  add_system(sample.conversation.messages, text_column(row, "system"));
-  sample.plain = row["prompt"].is_string() && row["completion"].is_string();
-  sample.conversation.tools_json = tools_of(row, source.column("tools", "tools"));
-  want_order(sample.conversation.messages);
+  add_system(messages, text_column(row, source.column("system", "system")));
+  sample.conversation.tools_json = tools_beside(row, source);
+  want_order(messages);
   return sample;
-}
-
-// Returns whether a column of this name is about the row, so that neither a prompt nor a reply needs it.
-bool is_about_the_row(std::string_view column) {
-  static constexpr std::string_view kNames[] = {"id",         "idx",           "index",       "key",
-                                                "uid",        "uuid",          "qid",         "question_id",
-                                                "row_id",     "sample_id",     "example_id",  "url",
-                                                "source",     "dataset",       "origin",      "license",
-                                                "author",     "date",          "timestamp",   "created_at",
-                                                "updated_at", "split",         "lang",        "language",
-                                                "category",   "categories",    "topic",       "subject",
-                                                "domain",     "tag",           "tags",        "keywords",
-                                                "type",       "question_type", "answer_type", "difficulty",
-                                                "level",      "grade",         "score",       "rating",
-                                                "quality",    "meta",          "metadata",    "__index_level_0__"};
-  const std::string name = lower_case(std::string(column));
-  return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
 }
 
 // Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.
@@ -187,17 +186,23 @@ bool is_rating(const std::string& column, const ordered_json& value) {
   return column == "kto_tag" || (column == "label" && value.is_boolean());
 }
 
+// Returns whether the entry names the column as one that is beside a prompt and a reply.
+bool is_named_beside(const std::string& column, const DataSource& source) {
+  return std::ranges::any_of(std::array{"system", "tools", "kto_tag", "label"},
+                             [&](const char* what) { return source.column(what) == column; });
+}
+
 // Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
 // image, or a text that the question is about. So the row may only have columns that are read, columns that explain or
 // rate the answer, and columns about the row.
-bool is_answered_question(const ordered_json& row) {
+bool is_answered_question(const ordered_json& row, const DataSource& source) {
   static constexpr std::string_view kBeside[] = {
       "question", "answer",      "system",    "history",   "tools",
       "solution", "explanation", "rationale", "reasoning", "chat_template_kwargs"};
   if (!has_column(row, "question") || !row.contains("answer")) return false;
   for (const auto& item : row.items())
     if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key()) &&
-        !is_rating(item.key(), item.value()))
+        !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source))
       return false;
   return true;
 }
@@ -212,11 +217,12 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
 }
 
 // Reads a row with a prompt and a reply in columns that no `columns` of an entry names. Its system text, history and
-// tools have their usual columns.
+// tools have the columns that the entry names, or else their usual ones.
 Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* prompt, const char* reply) {
   source.formatting = "alpaca";
-  source.columns = {
-      {"prompt", prompt}, {"response", reply}, {"system", "system"}, {"history", "history"}, {"tools", "tools"}};
+  for (const char* beside : {"system", "history", "tools"}) source.columns.emplace(beside, beside);
+  source.columns["prompt"] = prompt;
+  source.columns["response"] = reply;
   return alpaca(row, source);
 }
 
@@ -272,8 +278,8 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
   }
-  if (is_answered_question(value)) return prompt_and_reply(value, source, "question", "answer");
-  if (has("chosen") && has("rejected")) bad_row("{}", kPairRow);
+  if (is_answered_question(value, source)) return prompt_and_reply(value, source, "question", "answer");
+  if (is_pair(value, source)) bad_row("{}", kPairRow);
   for (const char* column : {"messages", "conversations", "instruction", "text", "content", "input_ids"})
     if (value.contains(column)) bad_row("the column '{}' is null", column);
   refuse_columns(value);

@@ -298,6 +298,23 @@ Message read_message(const ordered_json& given, const MessageNames& names) {
   return message;
 }
 
+// Adds the calls of a function_call turn to the assistant's turn before it, as ms-swift does. Returns false, and
+// changes nothing, if the function_call turn has more than calls, or if the turns are not trained alike.
+bool join_calls(Message& before, const Message& turn) {
+  const auto fields = [](const Message& one) {
+    return one.extra_json.empty() ? ordered_json::object() : ordered_json::parse(one.extra_json);
+  };
+  const ordered_json calls = fields(turn);
+  if (before.role != "assistant" || !before.spans.empty() || before.train != turn.train ||
+      before.weight != turn.weight || !turn.content.empty() || calls.size() != 1 || !calls.contains("tool_calls"))
+    return false;
+  ordered_json extra = fields(before);
+  for (const auto& call : calls["tool_calls"]) extra["tool_calls"].push_back(call);
+  before.extra_json = extra.dump();
+  before.marked = before.marked || turn.marked;
+  return true;
+}
+
 }  // namespace
 
 MessageNames message_names(const DataSource& source, bool sharegpt) {
@@ -321,6 +338,8 @@ MessageNames message_names(const DataSource& source, bool sharegpt) {
        {std::pair{"user_tag", "user"}, {"assistant_tag", "assistant"}, {"observation_tag", "tool"}})
     if (!source.tags.contains(tag)) names.roles.emplace(role, role);
   for (const char* role : {"developer", "function", "ipython"}) names.roles.emplace(role, role);
+  names.roles.emplace("tool_call", "function_call");  // ms-swift's names
+  names.roles.emplace("tool_response", "tool");
   return names;
 }
 
@@ -329,7 +348,9 @@ std::vector<Message> read_messages(const ordered_json& list, const std::string& 
   std::vector<Message> out;
   bool former_calls = false;
   for (const auto& message : list) {
-    out.push_back(read_message(message, names));
+    Message one = read_message(message, names);
+    const bool calls = names.roles.at(message[names.role].get<std::string>()) == "function_call";
+    if (!calls || out.empty() || !join_calls(out.back(), one)) out.push_back(std::move(one));
     former_calls = former_calls || (message.contains("function_call") && message["function_call"].is_object());
   }
   // The results of calls in OpenAI's former field have the role `function`. Templates know them as `tool`.

@@ -29,8 +29,8 @@ MessageNames message_names(const DataSource& source, bool sharegpt);
 
 // All functions below throw BadRow for values that they cannot use.
 
-// Reads a list of messages. Also reads the fields of Axolotl, ms-swift and LLaMA-Factory v1. `column` names the list in
-// messages of errors.
+// Reads a list of messages. Also reads the fields of Axolotl, ms-swift and LLaMA-Factory v1. A turn that has only calls
+// is joined to the assistant's turn before it. `column` names the list in messages of errors.
 std::vector<Message> read_messages(const nlohmann::ordered_json& list, const std::string& column,
                                    const MessageNames& names);
 

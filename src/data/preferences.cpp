@@ -36,16 +36,50 @@ std::string prompt_column(const ordered_json& row, const DataSource& source, con
   return "";
 }
 
+// Returns whether the two messages have the same values of the fields that templates use. Other fields, such as an id,
+// may differ.
+bool same_fields(const std::string& a_json, const std::string& b_json) {
+  if (a_json == b_json) return true;
+  using nlohmann::json;  // the order of the fields does not count
+  const json a = parse_json_or_discard<json>(a_json.empty() ? "{}" : a_json),
+             b = parse_json_or_discard<json>(b_json.empty() ? "{}" : b_json);
+  return std::ranges::all_of(
+      std::array{"tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning", "thinking"},
+      [&](const char* field) { return a.value(field, json()) == b.value(field, json()); });
+}
+
+bool same(const Message& a, const Message& b) {
+  return a.role == b.role && a.content == b.content && same_fields(a.extra_json, b.extra_json);
+}
+
+bool same_turn(const ordered_json& a, const ordered_json& b, const MessageNames& names) {
+  const auto read = [&](const ordered_json& turn) {
+    return read_messages(ordered_json::array({turn}), "prompt", names).at(0);
+  };
+  return same(read(a), read(b));
+}
+
+std::string role_of(const ordered_json& turn, const MessageNames& names) {
+  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
+  const auto found = names.roles.find(turn[names.role].get<std::string>());
+  return found == names.roles.end() ? "" : found->second;
+}
+
+// Requires that the reply, a list of turns, may follow the turns of the prompt.
+void want_continuation(const ordered_json& turns, const ordered_json& reply, const MessageNames& names) {
+  const std::string last = turns.empty() ? "" : role_of(turns.back(), names),
+                    first = reply.empty() ? "" : role_of(reply[0], names);
+  if ((is_system(first) && !turns.empty()) || (first == "user" && last == "user"))
+    throw BadRow(
+        "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one of "
+        "the two");
+}
+
 // Returns the turns followed by `reply`, which is a turn, a list of turns, or the text of an assistant's turn.
 ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std::string& column,
                         const DataSource& source) {
   const ordered_json list = reply.is_array() ? reply : ordered_json::array({reply});
   const MessageNames names = message_names(source, !has_openai_names(turns.is_string() ? list : turns, column, source));
-  const auto role_of = [&](const ordered_json& one) -> std::string {
-    if (!one.is_object() || !one.contains(names.role) || !one[names.role].is_string()) return "";
-    const auto found = names.roles.find(one[names.role].get<std::string>());
-    return found == names.roles.end() ? "" : found->second;
-  };
   const auto turn = [&](const std::string& role, const ordered_json& text) {
     return ordered_json{{names.role, role}, {names.content, text}};
   };
@@ -56,12 +90,8 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
   if (reply.is_array()) {
     // A reply with the same first turn is the whole conversation. `turns` may then be a copy of the other reply, as in
     // UltraFeedback.
-    if (!turns.empty() && !reply.empty() && reply[0] == turns[0]) return reply;
-    const std::string last = turns.empty() ? "" : role_of(turns.back()), first = reply.empty() ? "" : role_of(reply[0]);
-    if ((is_system(first) && !turns.empty()) || (first == "user" && last == "user"))
-      throw BadRow(
-          "a reply begins with a turn of the user or the system, but not with the turns of the prompt; leave out one "
-          "of the two");
+    if (!turns.empty() && !reply.empty() && same_turn(reply[0], turns[0], names)) return reply;
+    want_continuation(turns, reply, names);
     turns.insert(turns.end(), reply.begin(), reply.end());
   } else {
     turns.push_back(reply.is_string() ? turn(names.assistant, reply) : reply);
@@ -69,12 +99,16 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
   return turns;
 }
 
-// Returns whether `reply` is the whole conversation, including the prompt.
-bool is_whole(const ordered_json& reply, const ordered_json& row) {
+// Returns whether `reply` is the whole conversation, including the prompt. Throws BadRow if the reply has another
+// prompt.
+bool is_whole(const ordered_json& reply, const ordered_json& row, const DataSource& source) {
   const ordered_json* prompt = find_column(row, "prompt");
-  if (reply.is_array() && prompt && prompt->is_array())
-    return reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin());
-  return opens_conversation(reply);
+  if (!reply.is_array() || !prompt || !prompt->is_array()) return opens_conversation(reply);
+  const MessageNames names = message_names(source, !has_openai_names(*prompt, "prompt", source));
+  const auto same = [&](const ordered_json& a, const ordered_json& b) { return same_turn(a, b, names); };
+  if (reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin(), same)) return true;
+  want_continuation(*prompt, reply, names);
+  return false;
 }
 
 // Splits a text of the form "\n\nHuman: ...\n\nAssistant: ..." into turns, as Anthropic's data sets have them. Returns
@@ -98,6 +132,31 @@ ordered_json turns_of_text(const std::string& text) {
   return turns.size() > 1 && turns[0]["role"] == "user" ? turns : nullptr;
 }
 
+// Returns the column of the question that the replies answer: Orca's pairs have `question` or `input`, ms-swift's have
+// `query`. Returns "" when there is none.
+std::string question_column(const ordered_json& row) {
+  for (const char* column : {"question", "input", "query"})
+    if (has_column(row, column)) return column;
+  return "";
+}
+
+// Returns whether the value is a text that is not blank, or a list or object that is not empty.
+bool has_content(const ordered_json& value) {
+  return value.is_string() ? !is_blank(value.get_ref<const std::string&>()) : value.is_structured() && !value.empty();
+}
+
+// Requires that the row has no column that a question is usually about.
+void want_no_context(const ordered_json& row, const std::string& question) {
+  for (const char* column : {"context", "contexts", "passage", "passages", "document", "documents", "article",
+                             "choices", "options", "image", "images", "video", "videos", "audio", "audios"})
+    if (row.contains(column) && has_content(row[column]))
+      bad_row(
+          "'{}' may need the column '{}'; join the two columns, or name the ones to read in an entry of "
+          "dataset_info.json or of `dataset`, for example \"columns\": {{\"prompt\": \"{}\", \"query\": \"{}\", "
+          "\"chosen\": \"chosen\", \"rejected\": \"rejected\"}}",
+          question, column, question, column);
+}
+
 // Reads the row as if the reply in `column` were its only reply.
 Sample with_one_reply(const ordered_json& row, const DataSource& source, const std::string& column) {
   if (!has_column(row, column)) throw BadRow(missing_column(row, column));
@@ -108,18 +167,19 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     one[turns] = with_reply(row[turns], reply, turns, source);
     return read_sample(one, source);
   }
-  const auto also_copied = [&row](ordered_json one) {
-    for (const char* also : {"system", "tools", "chat_template_kwargs"})
-      if (has_column(row, also)) one[also] = row[also];
+  const auto also_copied = [&](ordered_json one) {
+    for (const char* also : {"system", "history", "tools", "functions", "chat_template_kwargs"})
+      if (const std::string name = source.column(also, also); has_column(row, name)) one[name] = row[name];
     return one;
   };
-  if (source.formatting.empty() && is_whole(reply, row))
+  if (source.formatting.empty() && is_whole(reply, row, source))
     return read_sample(also_copied({{reply[0].contains("from") ? "conversations" : "messages", reply}}), source);
   // A completion is a text or a list of messages.
   const ordered_json completion = reply.is_object() ? ordered_json::array({reply}) : reply;
   if (source.formatting.empty() && has_column(row, "prompt"))
     return read_sample(also_copied({{"prompt", row["prompt"]}, {"completion", completion}}), source);
   if (source.formatting == "alpaca" || has_column(row, "instruction")) {
+    if (source.formatting.empty()) want_no_context(row, "instruction");
     DataSource alpaca = source;
     alpaca.formatting = "alpaca";
     if (!alpaca.columns.contains("prompt"))
@@ -131,9 +191,10 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     alpaca.columns["response"] = column;
     return read_sample(row, alpaca);
   }
-  for (const char* column : {"question", "input"})  // the columns of Orca's pairs
-    if (source.formatting.empty() && has_column(row, column) && !reply.is_array())
-      return read_sample(also_copied({{"prompt", row[column]}, {"completion", completion}}), source);
+  if (const std::string asked = question_column(row); source.formatting.empty() && !asked.empty()) {
+    want_no_context(row, asked);
+    return read_sample(also_copied({{"prompt", row[asked]}, {"completion", completion}}), source);
+  }
   if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
       !turns.is_null())
     return read_sample(also_copied({{"messages", turns}}), source);
@@ -146,28 +207,13 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
                      source);
 }
 
-// Returns whether the two messages have the same values of the fields that templates use. Other fields, such as an id,
-// may differ.
-bool same_fields(const std::string& a_json, const std::string& b_json) {
-  if (a_json == b_json) return true;
-  const ordered_json a = parse_json_or_discard<ordered_json>(a_json.empty() ? "{}" : a_json),
-                     b = parse_json_or_discard<ordered_json>(b_json.empty() ? "{}" : b_json);
-  return std::ranges::all_of(
-      std::array{"tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning", "thinking"},
-      [&](const char* field) { return a.value(field, ordered_json()) == b.value(field, ordered_json()); });
-}
-
-bool same(const Message& a, const Message& b) {
-  return a.role == b.role && a.content == b.content && same_fields(a.extra_json, b.extra_json);
-}
-
 void want_chat(const Sample& sample) {
   if (sample.kind != Sample::Kind::kChat)
     throw BadRow("the row is a text or token ids, but this stage needs a prompt and a reply");
 }
 
 std::string rating_column(const ordered_json& row, const DataSource& source) {
-  return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : "label");
+  return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : source.column("label", "label"));
 }
 
 // Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
@@ -188,16 +234,34 @@ size_t shared_messages(const std::vector<Message>& chosen, const std::vector<Mes
   return prompt;
 }
 
-// A row of ms-swift has the chosen reply at the end of `messages`, and the rejected reply in `rejected_response` or
-// `rejected_messages`. Returns such a row with the columns `chosen` and `rejected` instead. Returns other rows without
-// changes.
+// Returns the column that has the chosen reply of ms-swift's rows: at the end of `messages`, or as a text beside the
+// prompt. Returns "" when there is none, or when the row has a column for the chosen reply alone.
+std::string chosen_beside_prompt(const ordered_json& row) {
+  if (has_column(row, "chosen") || has_column(row, "chosen_messages")) return "";
+  if (has_column(row, "messages")) return "messages";
+  for (const auto& [prompt, reply] : {std::pair{"query", "response"}, {"instruction", "output"}})
+    if (has_column(row, prompt) && has_column(row, reply)) return reply;
+  return "";
+}
+
+// Returns whether the row is a pair of ms-swift, with the rejected reply in `rejected_response` or `rejected_messages`.
+bool is_pair_of_swift(const ordered_json& row) {
+  const std::string chosen = chosen_beside_prompt(row);
+  return !chosen.empty() &&
+         (has_column(row, "rejected_response") || (chosen == "messages" && has_column(row, "rejected_messages")));
+}
+
+// Returns a pair of ms-swift with the columns `chosen` and `rejected` instead. Returns other rows without changes.
 ordered_json with_both_replies(const ordered_json& row) {
-  const bool whole = has_column(row, "rejected_messages");
-  if (!has_column(row, "messages") || has_column(row, "chosen") || has_column(row, "chosen_messages") ||
-      (!whole && !has_column(row, "rejected_response")) || !row["messages"].is_array() || row["messages"].empty())
-    return row;
+  if (!is_pair_of_swift(row)) return row;
   ordered_json out = row;
-  if (whole) {
+  if (const std::string chosen = chosen_beside_prompt(row); chosen != "messages") {
+    out["chosen"] = row[chosen];
+    out["rejected"] = row["rejected_response"];
+    return out;
+  }
+  if (!row["messages"].is_array() || row["messages"].empty()) return row;
+  if (has_column(row, "rejected_messages")) {
     out["chosen"] = row["messages"];
     out["rejected"] = row["rejected_messages"];
     out.erase("messages");
@@ -209,19 +273,46 @@ ordered_json with_both_replies(const ordered_json& row) {
   return out;
 }
 
+// Returns whether `messages` of a pair of ms-swift end with the prompt, so that the chosen reply is missing.
+bool lacks_chosen(const ordered_json& row, const DataSource& source) {
+  if (!is_pair_of_swift(row) || chosen_beside_prompt(row) != "messages") return false;
+  const ordered_json& messages = row["messages"];
+  if (!messages.is_array() || messages.empty()) return false;
+  const MessageNames names = message_names(source, !has_openai_names(messages, "messages", source));
+  const std::string last = role_of(messages.back(), names);
+  return last != "assistant" && last != "function_call";
+}
+
+// Returns whether the column may have the prompt: it has a text or a list, and its name tells nothing else.
+bool may_be_prompt(const std::string& column, const ordered_json& value, const DataSource& source) {
+  const std::string name = lower_case(column);
+  const auto is_in_name = [&](const char* word) { return name.find(word) != std::string::npos; };
+  return has_content(value) && !is_about_the_row(name) && !name.ends_with("_id") &&
+         std::ranges::none_of(std::array{"chosen", "rejected", "score", "rating", "model"}, is_in_name) &&
+         std::ranges::none_of(std::array{"system", "tools", "functions", "chat_template_kwargs"},
+                              [&](const char* beside) { return column == beside; }) &&
+         std::ranges::none_of(source.columns, [&](const auto& named) { return named.second == column; });
+}
+
 // Gives a pair of texts without a prompt the common beginning of the texts as its prompt, as TRL does. If the last
 // character before the difference is a space, the replies begin with this space. Returns other rows without changes.
+// Throws BadRow if another column may have the prompt.
 ordered_json with_common_prompt(const ordered_json& row, const DataSource& source) {
   const std::string names[] = {reply_column(row, source, "chosen"), reply_column(row, source, "rejected")};
   const auto is_text = [&](const std::string& name) {
     const ordered_json* reply = find_column(row, name);
     return reply && reply->is_string() && turns_of_text(reply->get<std::string>()).is_null();
   };
-  const auto is_prompt = [&](const char* column) { return has_column(row, column); };
-  if (!source.formatting.empty() || !std::ranges::all_of(names, is_text) ||
-      std::ranges::any_of(std::array{"prompt", "instruction", "question", "input"}, is_prompt) ||
+  if (!source.formatting.empty() || !std::ranges::all_of(names, is_text) || has_column(row, "prompt") ||
+      has_column(row, "instruction") || !question_column(row).empty() ||
       !prompt_column(row, source, row[names[0]]).empty())
     return row;
+  for (const auto& [column, value] : row.items())
+    if (may_be_prompt(column, value, source))
+      bad_row(
+          "the column '{}' may have the prompt; name it in an entry of dataset_info.json or of `dataset`, for example "
+          "\"columns\": {{\"prompt\": \"{}\", \"chosen\": \"{}\", \"rejected\": \"{}\"}}, or remove the column",
+          column, column, names[0], names[1]);
   const std::string chosen = row[names[0]], rejected = row[names[1]];
   auto end = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());
   if (end == std::min(chosen.size(), rejected.size())) return row;  // one text is the beginning of the other
@@ -259,8 +350,7 @@ bool is_marked_bad(const ordered_json& row, const DataSource& source) {
 bool has_pair_columns(const ordered_json& row, const DataSource& source) {
   return (has_column(row, reply_column(row, source, "chosen")) &&
           has_column(row, reply_column(row, source, "rejected"))) ||
-         (has_column(row, "messages") &&
-          (has_column(row, "rejected_response") || has_column(row, "rejected_messages")));
+         is_pair_of_swift(row);
 }
 
 bool has_rating_columns(const ordered_json& row, const DataSource& source) {
@@ -288,6 +378,7 @@ Sample read_pair(const ordered_json& given, const DataSource& source) {
 }
 
 Sample read_pair_prompt(const ordered_json& row, const DataSource& source) {
+  if (lacks_chosen(row, source)) return read_prompt(row, source);
   Sample sample = read_pair(row, source);
   std::vector<Message>& chosen = sample.conversation.messages;
   chosen.resize(shared_messages(chosen, sample.rejected));

@@ -22,7 +22,7 @@ bool has_rating_columns(const nlohmann::ordered_json& row, const DataSource& sou
 // which both begin. In the result, `messages` is the prompt with the chosen reply and `rejected` is the prompt with the
 // rejected reply; only the replies are trained. Throws BadRow.
 Sample read_pair(const nlohmann::ordered_json& row, const DataSource& source);
-// Reads only the prompt of a preference pair. Throws BadRow.
+// Reads only the prompt of a preference pair. In a row of ms-swift, the chosen reply may be missing. Throws BadRow.
 Sample read_pair_prompt(const nlohmann::ordered_json& row, const DataSource& source);
 
 // Reads a rated reply: a conversation of any format. The column `kto_tag` or `label`, or the column that the source

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "data/chat/system_message.h"
 #include "data/chat/tool_formats.h"
@@ -80,6 +81,28 @@ std::string placeholder_in(const std::string& text) {
   return "";
 }
 
+bool has_null_field(const nlohmann::json& value) {
+  return value.is_structured() && std::ranges::any_of(value, [&](const nlohmann::json& item) {
+           return (value.is_object() && item.is_null()) || has_null_field(item);
+         });
+}
+
+// Returns "'x' of a call of 'f'" for the first argument that is or has a null, or "". Arguments in the form of text do
+// not count.
+std::string null_argument_in(const Message& message) {
+  if (message.extra_json.find(":null") == std::string::npos) return "";
+  const auto extra = nlohmann::json::parse(message.extra_json);
+  if (!extra.contains("tool_calls")) return "";
+  for (const auto& call : extra["tool_calls"]) {
+    const nlohmann::json& function = call.contains("function") ? call["function"] : call;
+    if (!function.is_object() || !function.contains("arguments") || !function["arguments"].is_object()) continue;
+    for (const auto& [name, value] : function["arguments"].items())
+      if (value.is_null() || has_null_field(value))
+        return fmt::format("'{}' of a call of '{}'", name, text_in(function, "name"));
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::string& text) {
@@ -144,9 +167,11 @@ void RowTokeniser::chat(Sample& sample, const std::string& where, Outcome& outco
     outcome.empty = true;
     return;
   }
-  for (const Message& message : conversation.messages)
-    if (message.role == "assistant" && outcome.placeholder.empty())
-      outcome.placeholder = placeholder_in(message.content);
+  for (const Message& message : conversation.messages) {
+    if (message.role != "assistant") continue;
+    if (outcome.placeholder.empty()) outcome.placeholder = placeholder_in(message.content);
+    if (message.train && outcome.null_argument.empty()) outcome.null_argument = null_argument_in(message);
+  }
   const bool plain = sample.plain && spec_.plain_text_rows;
   const ChatTemplate& chat = plain ? no_template() : chat_template();
   std::vector<Example> examples;

@@ -31,6 +31,7 @@ struct Outcome {
   int64_t truncated_to = 0;       // the number after whole turns were left out; 0: not cut in this way
   std::string dropped;            // why the row was left out; "" when it was not
   std::string placeholder;        // a {{name}} in a reply; probably somebody forgot to fill it in
+  std::string null_argument;      // the argument of a trained call that is null; perhaps a program filled it in
   bool empty = false;             // the row was dropped because it has no text or no token
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
   std::string_view format;        // see Sample::format

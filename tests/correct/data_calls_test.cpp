@@ -164,6 +164,21 @@ TEST(Calls, LargeIntegersKeepTheirDigitsOrAreRefused) {
       << "no template writes this column";
 }
 
+TEST(Calls, ANullArgumentOfATrainedCallIsNamed) {
+  const Tokenizer tokenizer = TestTokenizer{.chat_template = kDeepSeek}.open();
+  const DataSpec spec;
+  const RowTokeniser tokenise(spec, tokenizer, 0, false);
+  const auto named = [&](const std::string& arguments, const std::string& more = "") {
+    Row one{.text = call_row(kNull + more, arguments)};
+    return tokenise(one, {}, "rows:1").null_argument;
+  };
+  EXPECT_EQ(named(R"({"x": 1, "y": null})"), "'y' of a call of 'f'");
+  EXPECT_EQ(named(R"({"x": [{"z": null}]})"), "'x' of a call of 'f'");
+  EXPECT_EQ(named(R"({"x": [null], "y": ":null"})"), "") << "no field is null";
+  EXPECT_EQ(named(R"("{\"y\": null}")"), "") << "the row's own text";
+  EXPECT_EQ(named(R"({"y": null})", R"("train": false, )"), "");
+}
+
 TEST(Calls, AReplyIsEmptyUnlessItHasCallsOrAThought) {
   const std::string talk =
       "{% for m in messages %}{{ m.content }}{{ m.reasoning_content }}{% if m.role == 'assistant' %}{{ eos_token }}"

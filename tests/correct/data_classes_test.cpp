@@ -227,6 +227,18 @@ TEST_F(Classes, TwoTextsAndConversations) {
   EXPECT_EQ(chat.size(), 2u);
 }
 
+TEST_F(Classes, AnEntryMayNameOnlyTheLabelOfConversations) {
+  spec.template_name = "none";
+  const std::string file = folder
+                               .write("rows.jsonl", R"({"messages": [{"role": "user", "content": "a"}], "kind": "x"}
+{"messages": [{"role": "user", "content": "b"}], "kind": "y"})")
+                               .string();
+  spec.sets = {R"({"file_name": ")" + file + R"(", "columns": {"label": "kind"}})"};
+  settle();
+  EXPECT_EQ(labels.id2label, (Names{"x", "y"}));
+  EXPECT_EQ(load_datasets(spec, tokenizer, 0).train.size(), 2u);
+}
+
 TEST_F(Classes, ATextMayBeTheJsonTextOfMessages) {
   const Examples rows = load(R"({"prompt": "[{\"role\": \"user\", \"content\": \"hi\"}]", "label": "ok"})"
                              "\n"

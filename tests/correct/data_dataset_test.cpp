@@ -91,6 +91,8 @@ TEST_F(Data, ReadsPromptAndCompletion) {
 {"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}, {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "a"}]}
 )"),
             (Rows{"q[[a</s>]]", "qx</s>r[[a</s>]]"}));
+  EXPECT_EQ(rows("a.jsonl", R"({"prompt": "r", "completion": "a", "history": [["q", "x"]]})"),
+            (Rows{"qx</s>r[[a</s>]]"}));
   EXPECT_EQ(rows("a.jsonl", R"({"system": "S:", "prompt": "q", "completion": "a"}
 {"system": "S:", "prompt": [{"role": "user", "content": "q"}], "completion": "a"}
 {"system": "S:", "prompt": [{"role": "system", "content": "T:"}, {"role": "user", "content": "q"}], "completion": "a"}

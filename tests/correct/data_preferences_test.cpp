@@ -79,6 +79,37 @@ TEST_F(Preferences, RepliesMayRepeatThePrompt) {
   EXPECT_EQ(rows(R"({"prompt": "Q", "system": "S", )" + replies), (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
 }
 
+// In Parquet files, the fields of a message may have another order in each column.
+TEST_F(Preferences, TheOrderOfAMessagesFieldsDoesNotCount) {
+  const auto turns = [](const char* reply) {
+    return fmt::format(
+        R"([{{"content": "S", "role": "system"}}, {{"content": "Q", "role": "user", "id": 7}}, {{"content": "{}", "role": "assistant"}}])",
+        reply);
+  };
+  const std::string replies = R"(, "chosen": )" + turns("yes") + R"(, "rejected": )" + turns("no") + "}",
+                    prompt = R"([{"role": "system", "content": "S"}, {"role": "user", "content": "Q"})";
+  const Rows pair = {"+ SQ[yes</s>]", "- SQ[no</s>]"};
+  EXPECT_EQ(rows(R"({"prompt": )" + prompt + "]" + replies), pair);
+  EXPECT_EQ(rows(R"({"messages": )" + prompt + "]" + replies), pair);
+  EXPECT_EQ(rows(R"({"messages": )" + prompt + R"(, {"role": "assistant", "content": "yes"}])" + replies), pair);
+}
+
+TEST_F(Preferences, TheOrderOfACallsFieldsDoesNotCount) {
+  const auto reply = [](const char* call, const char* text) {
+    return nlohmann::ordered_json::parse(fmt::format(
+        R"([{{"role": "user", "content": "Q"}}, {{"role": "assistant", "tool_calls": [{{"function": {}}}]}},
+            {{"role": "tool", "content": "7"}}, {{"role": "assistant", "content": "{}"}}])",
+        call, text));
+  };
+  const Sample pair = read_pair({{"chosen", reply(R"({"name": "f", "arguments": {"x": 1, "y": 2}})", "yes")},
+                                 {"rejected", reply(R"({"arguments": {"y": 2, "x": 1}, "name": "f"})", "no")}},
+                                {});
+  const std::vector<Message>& messages = pair.conversation.messages;
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_FALSE(messages[1].train) << "the call is part of the prompt";
+  EXPECT_TRUE(messages[3].train);
+}
+
 // UltraFeedback has a copy of the chosen conversation in `messages`. Capybara has pairs of input and output in
 // `conversation`.
 TEST_F(Preferences, WholeConversationsWinOverOtherColumns) {
@@ -125,6 +156,19 @@ TEST_F(Preferences, ThePromptMayBeAQuestion) {
   const Rows pair = {"+ SQ[yes</s>]", "- SQ[no</s>]"};
   EXPECT_EQ(rows(R"({"system": "S", "question": "Q", "chosen": "yes", "rejected": "no"})"), pair);
   EXPECT_EQ(rows(R"({"system": "S", "input": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+  EXPECT_EQ(rows(R"({"system": "S", "query": "Q", "chosen": "yes", "rejected": "no"})"), pair);
+  EXPECT_EQ(rows(R"({"query": "Q", "chosen": "It is so", "rejected": "It is not"})"),
+            (Rows{"+ Q[It is so</s>]", "- Q[It is not</s>]"}))
+      << "what both replies begin with is no prompt";
+  EXPECT_EQ(rows(R"({"question": "Q", "context": " ", "images": [], "chosen": "yes", "rejected": "no"})"),
+            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+}
+
+TEST_F(Preferences, ThePromptMayHaveAHistory) {
+  for (const char* prompt : {"prompt", "question", "input", "query", "instruction"})
+    EXPECT_EQ(rows(fmt::format(R"({{"{}": "Q", "history": [["a", "b"]], "chosen": "yes", "rejected": "no"}})", prompt)),
+              (Rows{"+ ab</s>Q[yes</s>]", "- ab</s>Q[no</s>]"}))
+        << prompt;
 }
 
 TEST_F(Preferences, RepliesBesideAPromptMayBeSingleMessages) {
@@ -166,6 +210,11 @@ TEST_F(Preferences, RankingInDatasetInfoLikeLlamaFactory) {
 TEST_F(Preferences, TwoTextsWithoutAPromptBeginWithIt) {
   EXPECT_EQ(rows(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})"),
             (Rows{"+ The sky is[ blue.</s>]", "- The sky is[ green.</s>]"}));
+  EXPECT_EQ(
+      rows(
+          R"({"prompt_id": "1", "note": "", "system": "S", "chosen": "It is so", "rejected": "It is not", "chosen_model": "m", "scores": [4], "margin": 0.5})"),
+      (Rows{"+ SIt is[ so</s>]", "- SIt is[ not</s>]"}))
+      << "the other columns are about the row or its replies";
   const Sample accents = read_pair({{"chosen", "aé"}, {"rejected", "aè"}}, {});  // the letters share their first byte
   EXPECT_EQ(accents.conversation.messages.at(0).content, "a");
   EXPECT_EQ(accents.conversation.messages.at(1).content, "é");
@@ -231,6 +280,19 @@ TEST_F(Preferences, RatedRepliesOfEveryFormat) {
       rows(
           R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "no"}], "label": false})"),
       (Rows{"- ab</s>c[no</s>]"}));
+}
+
+TEST_F(Preferences, AnEntryMayNameOnlyTheRating) {
+  spec.rows = RowKind::kRatedReplies;
+  for (const char* rating : {R"("columns": {"kto_tag": "good"})", R"("columns": {"label": "good"})"}) {
+    EXPECT_EQ(
+        rows(
+            R"({"prompt": [{"role": "user", "content": "Q"}], "completion": [{"role": "assistant", "content": "no"}], "good": false})",
+            rating),
+        Rows{"- Q[no</s>]"})
+        << rating;
+    EXPECT_EQ(rows(R"({"question": "Q", "answer": "yes", "good": true})", rating), Rows{"+ Q[yes</s>]"}) << rating;
+  }
 }
 
 TEST_F(Preferences, TheRatingIsNoPartOfTheQuestion) {

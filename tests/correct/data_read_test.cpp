@@ -102,6 +102,18 @@ TEST_F(HubFolder, ReadsFoldersOfSaveToDisk) {
   EXPECT_EQ(chosen(), (Names{"train/data-00000-of-00001.arrow"})) << "what `map` left is no data";
 }
 
+// save_to_disk does not remove the shards of an earlier one, but state.json lists only its own.
+TEST_F(HubFolder, ShardsOfAnEarlierSaveToDiskAreLeftOut) {
+  files({"data-00000-of-00002.arrow", "data-00001-of-00002.arrow", "data-00000-of-00001.arrow", "other/a.arrow"});
+  folder.write("state.json", R"({"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_split": null})");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(chosen(), (Names{"data-00000-of-00001.arrow", "other/a.arrow"}));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("2 .arrow files are left out, because state.json does not list them"));
+  folder.write("state.json", R"({"epoch": 3})");
+  EXPECT_EQ(chosen().size(), 4u) << "state.json of another program";
+}
+
 TEST_F(HubFolder, TheFoldersOfSaveToDiskAreTheSplits) {
   files({"dataset_dict.json", "train_sft/data-00000-of-00001.arrow", "train_gen/data-00000-of-00001.arrow",
          "test_sft/data-00000-of-00001.arrow"});

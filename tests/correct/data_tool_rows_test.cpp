@@ -6,6 +6,7 @@
 #include "data/preferences.h"
 #include "data/tokenise.h"
 #include "data_fixtures.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -95,6 +96,26 @@ TEST(ToolRows, FormsOfMsSwift) {
     "rejected_messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "No"}]})");
   EXPECT_EQ(named.conversation.messages.back().content, "Yo");
   EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {}));
+  for (const char* row :
+       {R"({"query": "Hi", "history": [["a", "b"]], "response": "Yo", "rejected_response": "No"})",
+        R"({"instruction": "Hi", "history": [["a", "b"]], "output": "Yo", "rejected_response": "No"})"}) {
+    EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(row), {})) << row;
+    const Sample text = pair(row);
+    EXPECT_EQ(shown(text.conversation.messages),
+              "user(not trained): a\nassistant(not trained): b\nuser(not trained): Hi\nassistant: Yo\n");
+    EXPECT_EQ(text.rejected.back().content, "No");
+  }
+}
+
+TEST(ToolRows, ThePromptOfAPairOfMsSwiftNeedsNoReply) {
+  const std::string user = R"({"messages": [{"role": "user", "content": "Hi"})";
+  for (const char* row :
+       {R"(], "rejected_response": "No"})", R"(], "rejected_messages": [{"role": "user", "content": "Hi"}]})",
+        R"(, {"role": "assistant", "content": "Yo"}], "rejected_response": "No"})"}) {
+    const Sample prompt = read_pair_prompt(nlohmann::ordered_json::parse(user + row), {});
+    ASSERT_EQ(prompt.conversation.messages.size(), 1u) << row;
+    EXPECT_EQ(prompt.conversation.messages[0].content, "Hi") << row;
+  }
 }
 
 // A row with two lists of messages is read from the list that the entry names, with the entry's names.
@@ -152,6 +173,24 @@ TEST(ToolRows, CallsAndThoughtsOfSharegptTurnsAreKept) {
   EXPECT_NE(shown(sample(absent, source).conversation.messages).find("tool_calls"), std::string::npos);
 }
 
+// ms-swift has a turn for each call. The calls belong to the reply before them.
+TEST(ToolRows, CallsAndResultsOfMsSwift) {
+  const std::string begin = R"({"messages": [{"role": "user", "content": "q"}, )",
+                    calls = R"({"role": "tool_call", "content": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
+    {"role": "tool_call", "content": "{\"name\": \"g\", \"arguments\": {}}"}, )",
+                    end = R"({"role": "tool_response", "content": "7"}, {"role": "tool_response", "content": "8"},
+    {"role": "assistant", "content": "a"}]})",
+                    joined = R"({"tool_calls":[{"type":"function","function":{"name":"f","arguments":{"x":1}}},)"
+                             R"({"type":"function","function":{"name":"g","arguments":{}}}]})",
+                    results = "\ntool: 7\ntool: 8\nassistant: a\n";
+  const auto turns = [](const std::string& row) { return shown(sample(row.c_str()).conversation.messages); };
+  EXPECT_EQ(turns(begin + calls + end), "user: q\nassistant: " + joined + results);
+  EXPECT_EQ(turns(begin + R"({"role": "assistant", "content": "<think>why</think>"}, )" + calls + end),
+            "user: q\nassistant: <think>why</think>" + joined + results);
+  EXPECT_THROW(turns(begin + R"({"role": "assistant", "content": "b", "loss": false}, )" + calls + end), BadRow)
+      << "the turns are not trained alike";
+}
+
 // LLaMA-Factory's function_call turns may have a thought before the calls, and tags around them.
 TEST(ToolRows, AFunctionCallTurnMayHaveAThoughtAndTags) {
   const auto turn = [](const std::string& value) {
@@ -189,6 +228,14 @@ TEST(ToolRows, CallsInOpenAisFormerFields) {
                 .conversation.tools_json,
             "")
       << "another column of this name";
+  for (const char* replies : {R"("prompt": "q", "chosen": "a", "rejected": "b")",
+                              R"("chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+           "rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "b"}])"})
+    EXPECT_EQ(
+        read_pair(nlohmann::ordered_json::parse(R"({"functions": [{"name": "f"}], )" + std::string(replies) + "}"), {})
+            .conversation.tools_json,
+        R"([{"type":"function","function":{"name":"f"}}])")
+        << replies;
 }
 
 // As in LLaMA-Factory, an entry that describes the rows has only the columns that it names.
@@ -205,6 +252,35 @@ TEST(ToolRows, ToolsAndSystemAreReadIfTheEntryNamesThem) {
   EXPECT_EQ(read({.formatting = "sharegpt", .columns = {{"messages", "conversations"}}}), turns);
   EXPECT_EQ(read({.formatting = "sharegpt", .columns = {{"messages", "conversations"}, {"tools", "tools"}}}),
             turns + tools);
+}
+
+// Returns the source of an entry that has only `columns`.
+DataSource entry_with(const char* columns) {
+  const TempFolder folder;
+  const std::string file = folder.write("rows.jsonl", "{}\n").string();
+  return find_source(fmt::format(R"({{"file_name": "{}", "columns": {}}})", file, columns), folder.path());
+}
+
+TEST(ToolRows, AnEntryMayNameOnlyTheSystemTextAndTheTools) {
+  const DataSource source = entry_with(R"({"system": "rules", "tools": "functions_json"})");
+  const std::string beside = R"(, "rules": "S", "functions_json": [{"name": "f"}]})",
+                    tools = R"([{"type":"function","function":{"name":"f"}}])";
+  for (const char* row :
+       {R"({"prompt": "q", "completion": "a")", R"({"question": "q", "answer": "a")",
+        R"({"query": "q", "response": "a")", R"({"instruction": "q", "output": "a")",
+        R"({"conversation": [{"human": "q", "assistant": "a"}])",
+        R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])"}) {
+    Sample read = sample((row + beside).c_str(), source);
+    for (Message& one : read.conversation.messages) one.train = true;
+    EXPECT_EQ(shown(read.conversation.messages), "system: S\nuser: q\nassistant: a\n") << row;
+    EXPECT_EQ(read.conversation.tools_json, tools) << row;
+  }
+  for (const char* prompt : {"prompt", "instruction", "question"}) {
+    const std::string row = fmt::format(R"({{"{}": "q", "chosen": "a", "rejected": "b")", prompt) + beside;
+    const Sample pair = read_pair(nlohmann::ordered_json::parse(row), source);
+    EXPECT_EQ(shown(pair.conversation.messages), "system(not trained): S\nuser(not trained): q\nassistant: a\n") << row;
+    EXPECT_EQ(pair.conversation.tools_json, tools) << row;
+  }
 }
 
 TEST(ToolRows, APairsPromptHasTheNamesOfTheEntry) {

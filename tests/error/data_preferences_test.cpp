@@ -37,14 +37,20 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing; the row has prompt, completion");
   expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
   expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt;");
+  expect(R"({"context": "c", "chosen": "It is a", "rejected": "It is b"})", "the column 'context' may have the prompt");
+  for (const char* question : {"question", "input", "query", "instruction"})
+    expect(fmt::format(R"({{"{}": "q", "context": "c", "chosen": "a", "rejected": "b"}})", question),
+           fmt::format("'{}' may need the column 'context'; join the two columns", question));
   expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' is the number 1.5");
   expect(R"({"text": "q", "chosen": [], "rejected": []})", "the conversation has no messages");
   expect(
       R"({"chosen": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": [{"role": "user", "content": "R"}, {"role": "assistant", "content": "b"}]})",
       "differ in message 1, whose role is 'user'");
-  expect(
-      R"({"messages": [{"role": "user", "content": "Q"}], "chosen": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": "b"})",
-      "a reply begins with a turn of the user or the system");
+  for (const char* prompt : {"messages", "prompt"})
+    expect(
+        fmt::format(R"({{"{}": [{{"role": "user", "content": "Q"}}], )", prompt) +
+            R"("chosen": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": "b"})",
+        "a reply begins with a turn of the user or the system");
   expect(R"({"prompt": "q", "chosen": "same", "rejected": "same"})", "the chosen and the rejected reply are the same");
 }
 
@@ -61,6 +67,7 @@ TEST_F(PreferenceErrors, PairsInStageSft) {
   spec.rows = RowKind::kConversations;
   expect(R"({"x": "q", "chosen": "a", "rejected": "b"})",
          "the row is a preference pair ('chosen' and 'rejected'); set stage: dpo");
+  expect(R"({"instruction": "q", "chosen": "a", "rejected": "b"})", "the row is a preference pair");
   // The prompt alone must not be taken for a text.
   const std::string file = folder.write("b.jsonl", R"({"q": "one", "chosen": "a", "rejected": "b"})").string();
   spec.sets = {R"({"file_name": ")" + file + R"(", "columns": {"prompt": "q", "chosen": "chosen"}})"};

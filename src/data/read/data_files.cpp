@@ -7,11 +7,14 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
+#include "base/files/mapped_file.h"
 #include "base/files/within.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/pattern.h"
 #include "base/text.h"
@@ -20,6 +23,8 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kSavedState = "state.json";  // save_to_disk of the datasets library writes it
 
 bool is_markdown(std::string_view kind) {
   return kind == ".md" || kind == ".markdown";
@@ -36,7 +41,7 @@ bool has_known_end(const fs::path& file) {
 // Returns whether the file is about the data and not a part of it.
 bool is_description(const fs::path& file) {
   static const std::array<std::string_view, 5> kDescriptions = {"dataset_info.json", "dataset_infos.json",
-                                                                "dataset_dict.json", "state.json", "config.json"};
+                                                                "dataset_dict.json", kSavedState, "config.json"};
   static const Pattern kCache("cache-[0-9a-f]{16}.*[.]arrow");  // the results of `map` in the datasets library
   const std::string name = file.filename().string(), lower = lower_case(name);
   const bool about = lower.starts_with("readme") || lower.starts_with("license");
@@ -50,7 +55,15 @@ std::string stem_of(const fs::path& file) {
   return path.substr(0, lower_case(path).rfind(kind_of(file)));
 }
 
-// Prints a note about files of a folder that are not read, once for each folder.
+// Prints a note, each text only once.
+void info_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  if (told.insert(text).second) info("{}", text);
+}
+
+// Prints a note about files of a folder that are not read.
 void tell_left_out(const fs::path& folder, const std::vector<fs::path>& files, const std::vector<fs::path>& read) {
   const std::set<fs::path> known(read.begin(), read.end());
   std::map<std::string, int64_t> kinds;
@@ -60,17 +73,42 @@ void tell_left_out(const fs::path& folder, const std::vector<fs::path>& files, c
     ++count;
     ++kinds[file.extension().empty() ? "no ending" : file.extension().string()];
   }
-  static std::mutex mutex;
-  static std::set<std::string> told;
-  const std::lock_guard lock(mutex);
-  if (count == 0 || !told.insert(folder.string()).second) return;
+  if (count == 0) return;
   std::vector<std::string> names;
   for (const auto& [kind, number] : kinds) names.push_back(fmt::format("{} {}", number, kind));
   constexpr size_t kShown = 6;
   const size_t shown = std::min(kShown, names.size());
-  info("data: {}: {} file{} of other kinds {} left out ({}{})", folder.string(), count, count == 1 ? "" : "s",
-       count == 1 ? "is" : "are", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-       shown < names.size() ? ", ..." : "");
+  info_once(fmt::format("data: {}: {} file{} of other kinds {} left out ({}{})", folder.string(), count,
+                        count == 1 ? "" : "s", count == 1 ? "is" : "are",
+                        fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                        shown < names.size() ? ", ..." : ""));
+}
+
+// Returns the names of the shards that state.json of save_to_disk lists; none if the file has another form.
+std::set<std::string> saved_shards(const fs::path& state) {
+  const auto read = parse_json_or_discard<nlohmann::json>(read_file(state));
+  std::set<std::string> names;
+  if (!read.is_object() || !read.contains("_data_files") || !read["_data_files"].is_array()) return names;
+  for (const auto& shard : read["_data_files"])
+    if (const std::string name = text_in(shard, "filename"); !name.empty()) names.insert(name);
+  return names;
+}
+
+// Leaves out shards of an earlier save_to_disk. The datasets library does not remove them from the folder.
+std::vector<fs::path> without_earlier_shards(const fs::path& folder, std::vector<fs::path> files) {
+  std::map<fs::path, std::set<std::string>> saved;
+  for (const fs::path& file : files)
+    if (file.filename() == kSavedState) saved[file.parent_path()] = saved_shards(file);
+  const size_t left_out = std::erase_if(files, [&](const fs::path& file) {
+    const auto shards = saved.find(file.parent_path());
+    return file.extension() == ".arrow" && !is_description(file) && shards != saved.end() && !shards->second.empty() &&
+           !shards->second.contains(file.filename().string());
+  });
+  if (left_out > 0)
+    info_once(fmt::format(
+        "data: {}: {} .arrow file{} left out, because {} does not list {} (probably of an earlier save_to_disk)",
+        folder.string(), left_out, left_out == 1 ? " is" : "s are", kSavedState, left_out == 1 ? "it" : "them"));
+  return files;
 }
 
 // Returns whether the link at `at` leads to a folder that the walk is in, or to one around it. Followed, it would come
@@ -194,15 +232,11 @@ std::vector<std::string> without_copies(const fs::path& folder, std::vector<std:
     const auto [at, added] = best.emplace(stem_of(file), file);
     if (!added && rank(file) < rank(at->second)) at->second = file;
   }
-  static std::mutex mutex;
-  static std::set<fs::path> told;
-  const std::lock_guard lock(mutex);
   std::erase_if(files, [&](const std::string& file) {
     const auto kept = best.find(stem_of(file));
     if (is_text(kind_of(file)) || kept->second == file) return false;
-    if (told.insert(folder / file).second)
-      info("data: {} is left out, because {} has its name and probably its rows", (folder / file).string(),
-           fs::path(kept->second).filename().string());
+    info_once(fmt::format("data: {} is left out, because {} has its name and probably its rows",
+                          (folder / file).string(), fs::path(kept->second).filename().string()));
     return true;
   });
   return files;
@@ -221,6 +255,7 @@ std::vector<fs::path> without_repeats(std::vector<fs::path> files) {
 std::vector<fs::path> files_within(const fs::path& folder) {
   std::vector<fs::path> all = visible_files(folder, fs::directory_options::none);
   for (fs::path& file : all) file = folder / file;
+  all = without_earlier_shards(folder, std::move(all));
   std::vector<fs::path> found = data_files_among(all);
   if (found.empty())
     throw UserError("the folder {} has no data file ({}, also with .gz or .zst)", folder.string(),

@@ -1,5 +1,5 @@
 // Defines data_files and files_within, which find the files of rows that a path, a pattern or a folder stands for.
-// Names decide; no file is opened.
+// Names decide. The only file that is opened is state.json of the datasets library.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ bool is_text(std::string_view kind);
 // Throws UserError when there is no file.
 std::vector<std::filesystem::path> data_files(const std::filesystem::path& path);
 // Returns the data files in a folder and in its subfolders, sorted. Links are followed, so a file may have several
-// paths. A note on stderr gives the number of other files. Throws UserError when there is no data file, or a folder
+// paths. Leaves out shards of an earlier save_to_disk, which state.json of the datasets library does not list. Notes on
+// stderr give the numbers of these and of other files. Throws UserError when there is no data file, or a folder
 // cannot be read.
 std::vector<std::filesystem::path> files_within(const std::filesystem::path& folder);
 // Leaves out paths that lead to the same file as an earlier one, by a link.

@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/files/mapped_file.h"
@@ -242,15 +243,14 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
     source.prompt = prompt_format(where + ".prompt", entry["prompt"]);
   }
   // If the entry does not describe the rows, the format is detected. An entry that names only the columns of the two
-  // replies, the tools or the system text does not describe the rows, because the prompt is missing. If the entry
-  // describes messages, the first message shows the format.
-  const bool only_replies = std::ranges::all_of(source.columns, [](const auto& column) {
-    return column.first == "chosen" || column.first == "rejected" || column.first == "tools" ||
-           column.first == "system";
-  });
+  // replies, the tools, the system text or the label does not describe the rows, because the prompt is missing. If the
+  // entry describes messages, the first message shows the format.
+  static const std::set<std::string> kBeside = {"chosen", "rejected", "tools", "system", "kto_tag", "label"};
+  const bool only_beside =
+      std::ranges::all_of(source.columns, [](const auto& column) { return kBeside.contains(column.first); });
   const bool prompts = source.columns.contains("prompt") || source.columns.contains("response");
   const bool messages = source.columns.contains("messages") || (!source.tags.empty() && !prompts);
-  if (!entry.contains("formatting") && (only_replies || messages)) source.formatting.clear();
+  if (!entry.contains("formatting") && (only_beside || messages)) source.formatting.clear();
   if (const std::string by = text_of(where, entry, "sample_by"); !by.empty()) {
     source.sample_by = text_rows_named(by);
     if (!source.sample_by)
