@@ -122,7 +122,7 @@ const std::vector<NotAvailable>& not_available() {
       {"dataset_test_split", {"test"}, "set eval_dataset to the rows to evaluate on"},
       {"agent_template", {}, "the model's own chat template renders tools"},
       {"data", {}, "set dataset and eval_dataset to the files"},
-      {"packing_strategy", {"bfd"}, "set packing_strategy: bfd"},
+      {"packing_strategy", {"bfd", "ffd"}, "set packing_strategy: bfd"},
       {"pretrain_multipack_attn", {"true"}, "packed rows never attend to each other"},
       {"min_sample_len", {"0", "1", "2"}, "remove short rows from the files"},
       {"cosine_constant_lr_ratio", {"0"}, "lr_scheduler_type: warmup_stable_decay has a constant part"},
