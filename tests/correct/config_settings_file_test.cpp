@@ -55,6 +55,16 @@ TEST_F(RecipeShape, DeepSpeedsFilesMayBeginLikeSwiftsNames) {
   EXPECT_NE(said_.find("zero3_ofload cannot be read; if that file asks for offload"), std::string::npos) << said_;
 }
 
+// TRL has configurations of accelerate with these names.
+TEST_F(RecipeShape, AcceleratesConfigurationMayBeOneOfTrls) {
+  for (const char* name : {"zero2", "zero3", "fsdp2", "multi_gpu"}) {
+    EXPECT_FALSE(read(std::string("accelerate_config: ") + name + "\n").offload_optimizer) << name;
+    EXPECT_EQ(said_.find("cannot be read"), std::string::npos) << said_;
+  }
+  write("zero2", "deepspeed_config: {offload_optimizer_device: cpu}\n");
+  EXPECT_TRUE(read("accelerate_config: zero2\n").offload_optimizer) << "the file counts first";
+}
+
 // Transformers uses DeepSpeed's scheduler instead of lr_scheduler_type.
 TEST_F(RecipeShape, DeepSpeedsSchedulerSetsTheSchedule) {
   const auto deepspeed = [](const std::string& scheduler) { return "deepspeed: {scheduler: " + scheduler + "}\n"; };

@@ -50,7 +50,6 @@ const std::vector<NotAvailable>& not_available() {
       {"quant_config.*", {}},
       {"compute_environment", {}, kOfAccelerate},
       {"distributed_type", {}, kOfAccelerate},
-      {"num_processes", {}, kOfAccelerate},
       {"module_dropout", {"0"}},
       {"use_loftq", {kFalse}, "remove the key; the adapter then starts at zero"},
       {"vision_all_linear", {kFalse}, "Fettle trains text only"},

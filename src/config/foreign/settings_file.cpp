@@ -15,8 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Names of configurations that ms-swift contains. A file of such a name counts first.
+// Names of configurations that ms-swift and TRL contain. A file of such a name counts first. Those of TRL ask for no
+// offload.
 constexpr std::string_view kSwiftsNames[] = {"zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"};
+constexpr std::string_view kTrlsNames[] = {"fsdp1", "fsdp2", "zero1", "zero2", "zero3", "multi_gpu", "single_gpu"};
 
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
@@ -145,6 +147,7 @@ Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
 Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
   Settings out;
   const YAML::Node whole = content(given, recipe, out.unread);
+  if (is_one_of(kTrlsNames, out.unread)) out.unread.clear();
   if (!whole.IsMap()) return out;
   if (const YAML::Node mixed = inner(whole, "mixed_precision"); mixed.IsDefined() && mixed.IsScalar()) {
     if (mixed.Scalar() == "bf16") out.wishes["bf16"] = "true";
