@@ -1,0 +1,80 @@
+// Tests recipes of Axolotl: keys on the command line count as if they were in the file.
+#include <gtest/gtest.h>
+
+#include "recipe_shape.h"
+
+namespace fettle {
+namespace {
+
+const std::string kRun = "base_model: m\nmicro_batch_size: 4\nlearning_rate: 2e-4\n";
+
+TEST_F(RecipeShape, AxolotlsIntervalsFollowTheEpochsOfTheCommandLine) {
+  const std::string start = kRun + "val_set_size: 0.05\nnum_epochs: 1\nsaves_per_epoch: 2\nevals_per_epoch: 4\n";
+  for (const char* word : {"num_epochs=3", "num_train_epochs=3", "epochs=3"}) {
+    const Recipe recipe = read(start, {word});
+    EXPECT_NEAR(recipe.save_steps, 1. / 6, 1e-9) << word;
+    EXPECT_NEAR(recipe.eval_steps, 1. / 12, 1e-9) << word;
+  }
+  EXPECT_EQ(read(start, {"num_epochs=null"}).save_steps, 0.5);
+}
+
+TEST_F(RecipeShape, AxolotlsIntervalsMayBeOnTheCommandLine) {
+  const Recipe both = read(kRun + "val_set_size: 0.05\n", {"saves_per_epoch=2", "evals_per_epoch=4"});
+  EXPECT_EQ(both.save_strategy, "steps");
+  EXPECT_EQ(both.save_steps, 0.5);
+  EXPECT_EQ(both.eval_steps, 0.25);
+  EXPECT_EQ(read(kRun + "saves_per_epoch: 2\n", {"saves_per_epoch=1"}).save_strategy, "epoch");
+  EXPECT_EQ(read(kRun + "save_steps: 100\n", {"saves_per_epoch=2"}).save_steps, 0.5);
+  EXPECT_EQ(read(kRun + "save_steps: 100\n", {"saves_per_epoch=0"}).save_steps, 100);
+  EXPECT_EQ(read(kRun, {"saves_per_epoch=2", "save_steps=7"}).save_steps, 7);
+  const Recipe steps = read(kRun + "saves_per_epoch: 1\n", {"save_every=100"});
+  EXPECT_EQ(steps.save_strategy, "steps");
+  EXPECT_EQ(steps.save_steps, 100);
+}
+
+TEST_F(RecipeShape, AxolotlsScaledRateFollowsTheRateOfTheCommandLine) {
+  const std::string start = kRun + "embedding_lr_scale: 0.5\n";
+  EXPECT_EQ(read(start).embedding_lr, 1e-4);
+  for (const char* word : {"learning_rate=1e-5", "lr=1e-5"}) EXPECT_EQ(read(start, {word}).embedding_lr, 5e-6) << word;
+  EXPECT_EQ(read(kRun, {"embedding_lr_scale=2"}).embedding_lr, 4e-4);
+  EXPECT_EQ(read(start, {"embedding_lr=3e-5"}).embedding_lr, 3e-5);
+}
+
+TEST_F(RecipeShape, AxolotlsStepsKeepTheirRows) {
+  const std::string start = kRun + "batch_size: 8\n";
+  EXPECT_EQ(read(start).gradient_accumulation_steps, 2);
+  EXPECT_EQ(read(start, {"micro_batch_size=1"}).gradient_accumulation_steps, 8);
+  EXPECT_EQ(read(start, {"per_device_train_batch_size=3"}).gradient_accumulation_steps, 2) << "8 // 3 in Axolotl";
+  EXPECT_EQ(read(start, {"gradient_accumulation_steps=5"}).gradient_accumulation_steps, 5);
+}
+
+TEST_F(RecipeShape, AxolotlsLeastRateFollowsTheScheduleOfTheCommandLine) {
+  const std::string start = kRun + "cosine_min_lr_ratio: 0.1\n";
+  for (const char* word : {"lr_scheduler=linear", "lr_scheduler_type=linear"}) {
+    EXPECT_EQ(read(start + "lr_scheduler: cosine\n", {word}).lr_scheduler_type, "linear") << word;
+    EXPECT_NE(said_.find("recipe.yaml:4: cosine_min_lr_ratio has no effect"), std::string::npos) << said_;
+  }
+  for (const char* word : {"lr_scheduler=cosine", "lr_scheduler_type=cosine", "lr_scheduler_type=cosine_with_min_lr"}) {
+    const Recipe recipe = read(start + "lr_scheduler: linear\n", {word});
+    EXPECT_EQ(recipe.lr_scheduler_type, "cosine_with_min_lr") << word;
+    EXPECT_EQ(recipe.min_lr_rate, 0.1) << word;
+  }
+  const Recipe ratio = read(kRun + "lr_scheduler: cosine\n", {"cosine_min_lr_ratio=0.2"});
+  EXPECT_EQ(ratio.lr_scheduler_type, "cosine_with_min_lr");
+  EXPECT_EQ(ratio.min_lr_rate, 0.2);
+  EXPECT_EQ(read(kRun + "lr_scheduler: linear\n", {"cosine_min_lr_ratio=0.2"}).lr_scheduler_type, "linear");
+  EXPECT_NE(said_.find("the command line: cosine_min_lr_ratio has no effect"), std::string::npos) << said_;
+}
+
+TEST_F(RecipeShape, AxolotlsDefaultsFollowTheCommandLine) {
+  EXPECT_EQ(read(kRun, {"rl=simpo"}).pref_ftx, 1);
+  EXPECT_EQ(read(kRun + "rl: simpo\n", {"rl=kto"}).pref_ftx, 0);
+  EXPECT_FALSE(read(kRun, {"fp16=true"}).bf16);
+  const Recipe warmup = read(kRun, {"warmup_steps=500"});
+  EXPECT_EQ(warmup.max_warmup_steps, 0);
+  EXPECT_EQ(warmup.warmup_ratio, 0);
+  EXPECT_EQ(read(kRun, {"wandb_project=p"}).report_to, std::vector<std::string>{"wandb"});
+}
+
+}  // namespace
+}  // namespace fettle
