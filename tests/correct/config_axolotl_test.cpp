@@ -1,4 +1,4 @@
-// Tests recipes of Axolotl: keys on the command line count as if they were in the file.
+// Tests recipes of Axolotl: keys on the command line, which count as if they were in the file, and rarer keys.
 #include <gtest/gtest.h>
 
 #include "recipe_shape.h"
@@ -74,6 +74,14 @@ TEST_F(RecipeShape, AxolotlsDefaultsFollowTheCommandLine) {
   EXPECT_EQ(warmup.max_warmup_steps, 0);
   EXPECT_EQ(warmup.warmup_ratio, 0);
   EXPECT_EQ(read(kRun, {"wandb_project=p"}).report_to, std::vector<std::string>{"wandb"});
+}
+
+TEST_F(RecipeShape, AxolotlsFallbackTemplatesAreExplained) {
+  EXPECT_EQ(read(kRun + "chat_template: tokenizer_default_fallback_chatml\n").template_name, "");
+  EXPECT_NE(said_.find("recipe.yaml:4: chat_template: tokenizer_default_fallback_chatml: Fettle uses the template in "
+                       "the model folder; if it has none, set template: chatml"),
+            std::string::npos)
+      << said_;
 }
 
 }  // namespace

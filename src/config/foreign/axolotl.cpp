@@ -54,10 +54,11 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+constexpr std::string_view kFallback = "tokenizer_default_fallback_";
+
 // Returns "" if `name` means the model's own template; otherwise returns `name`.
 std::string own_or_named(const std::string& name) {
-  return name == "tokenizer_default" || name.starts_with("tokenizer_default_fallback_") || is_of_a_family(name) ? ""
-                                                                                                                : name;
+  return name == "tokenizer_default" || name.starts_with(kFallback) || is_of_a_family(name) ? "" : name;
 }
 
 class AxolotlReader {
@@ -320,6 +321,9 @@ class AxolotlReader {
           "{}: chat_template: {} names a family of models; Fettle uses the template in the model folder, which is the "
           "same if the model belongs to this family",
           place, name);
+    if (name.starts_with(kFallback))
+      info("{}: chat_template: {}: Fettle uses the template in the model folder; if it has none, set template: {}",
+           place, name, name.substr(kFallback.size()));
   }
 
   void read_plugins() {
