@@ -84,5 +84,31 @@ TEST_F(RecipeShape, AxolotlsFallbackTemplatesAreExplained) {
       << said_;
 }
 
+TEST_F(RecipeShape, AxolotlsRarerKeysChangeNothing) {
+  read(kRun +
+       "merge_lora: true\nmerge_method: legacy\ntokenizer_save_jinja_files: false\nbase_model_config: m\n"
+       "max_prompt_len: 64\nworld_size: 1\nmultipack_real_batches: true\npretrain_multipack_buffer_size: 10\n"
+       "unsloth_rope: true\nunsloth_cross_entropy_loss: true\nlr_div_factor: 2\nadam_beta3: 0.9\n"
+       "adam_epsilon2: 1e-8\ntype_of_model: AutoModelForCausalLM\nqlora_sharded_model_loading: true\n");
+  for (const char* said :
+       {"qlora_sharded_model_loading has no effect here: weights are always streamed",
+        "merge_lora has no effect here: `fettle export` merges", "max_prompt_len has no effect here: cutoff_len limits",
+        "adam_beta3 has no effect here: only the optimizer CAME uses it",
+        "merge_method, world_size, multipack_real_batches, pretrain_multipack_buffer_size, unsloth_rope"})
+    EXPECT_NE(said_.find(said), std::string::npos) << said << '\n' << said_;
+  read(kRun +
+       "qlora_sharded_model_loading: false\nmerge_lora: false\ntokenizer_save_jinja_files: true\n"
+       "shrink_embeddings: false\nfloat32: false\npeft_ensure_weight_tying: false\npeft_autocast_adapter_dtype: true\n"
+       "pretraining_sample_concatenation: false\nnoisy_embedding_alpha: 0\n");
+  EXPECT_EQ(said_.find("no effect"), std::string::npos) << said_;
+  for (const auto& [keys, said] : {std::pair{"float32: true\n", "set bf16: false to compute in float32"},
+                                   {"shrink_embeddings: true\n", "shrink_embeddings is not available"},
+                                   {"peft_autocast_adapter_dtype: false\n", "set lora_dtype: bfloat16"},
+                                   {"pretraining_sample_concatenation: true\n", "set sample_packing: true"},
+                                   {"noisy_embedding_alpha: 5\n", "set neftune_noise_alpha"},
+                                   {"model_kwargs: {torch_dtype: auto}\n", "bf16 and fp16 set the dtype"}})
+    EXPECT_NE(refusal(kRun + keys).find(said), std::string::npos) << keys << refusal(kRun + keys);
+}
+
 }  // namespace
 }  // namespace fettle
