@@ -245,8 +245,8 @@ void check_combinations(Recipe& recipe) {
         recipe.where("load_best_model_at_end"));
   if (!recipe.interleave_probs.empty() && recipe.mix_strategy == "concat") {
     throw UserError(
-        "{}: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat; remove the "
-        "key, or change mix_strategy",
+        "{}: interleave_probs belongs to mix_strategy: interleave_under, interleave_over or interleave_once, found "
+        "concat; remove the key, or change mix_strategy",
         recipe.where("interleave_probs"));
   }
   if (recipe.mask_history && recipe.train_on_prompt)

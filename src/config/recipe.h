@@ -100,7 +100,7 @@ struct Recipe {
   std::string overlength = "cut";             // cut, drop, error
   std::string on_bad_row = "error";           // error, skip
   std::vector<std::string> skip_rows;         // "file:line" of rows to leave out
-  std::string mix_strategy = "concat";        // concat, interleave_under, interleave_over
+  std::string mix_strategy = "concat";        // concat, interleave_under, _over or _once
   std::vector<std::string> interleave_probs;  // a weight for each item of `dataset`; see interleave_weights
   std::string data_cache;                     // folder; empty: the default folder; "off": no cache
 

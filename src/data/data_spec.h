@@ -20,7 +20,7 @@ enum class Overlength { kCut, kDrop, kError };  // what happens to a row of more
 enum class OnBadRow { kError, kSkip };
 // Ends a message about a bad row with OnBadRow::kError.
 inline constexpr const char* kSkipHint = "\n(if only some rows are like this, `on_bad_row: skip` leaves them out)";
-enum class Mix { kConcat, kInterleaveUnder, kInterleaveOver };  // described at mix_sets (mix.h)
+enum class Mix { kConcat, kInterleaveUnder, kInterleaveOver, kInterleaveOnce };  // described at mix_sets (mix.h)
 
 struct DataSpec {
   RowKind rows = RowKind::kConversations;

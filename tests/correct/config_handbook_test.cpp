@@ -83,6 +83,11 @@ TEST_F(RecipeShape, TheHandbooksRecipesMayHaveATemplate) {
   }
 }
 
+// TRL's first name of bfd.
+TEST_F(RecipeShape, TheHandbooksPackingKeepsRowsWhole) {
+  EXPECT_TRUE(read(kMixture + "packing: true\npacking_strategy: ffd\n").packing);
+}
+
 TEST_F(RecipeShape, ATokenizerOfItsOwnBelongsIntoTheModelFolder) {
   EXPECT_NE(
       refusal(kMixture + "tokenizer_name_or_path: maker/words\n").find("put the tokenizer's files into the model"),

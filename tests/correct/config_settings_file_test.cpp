@@ -35,6 +35,36 @@ TEST_F(RecipeShape, SettingsFilesAreReadForWhatTheyAsk) {
   }
 }
 
+// ms-swift has names such as zero3_offload. Files may begin with the same word.
+TEST_F(RecipeShape, DeepSpeedsFilesMayBeginLikeSwiftsNames) {
+  const std::string offloads =
+      R"({"gradient_clipping": 0.5, "zero_optimization": {"offload_optimizer": {"device": "cpu"}}})";
+  for (const char* name : {"zero3.json", "zero3_bf16_cpuoffload_all.json", "zero2_offload", "zero1"}) {
+    write(name, offloads);
+    const Recipe recipe = read(std::string("deepspeed: ") + name + "\n");
+    EXPECT_TRUE(recipe.offload_optimizer) << name;
+    EXPECT_EQ(recipe.max_grad_norm, 0.5) << name;
+  }
+  for (const char* name : {"zero0", "zero3"}) {
+    EXPECT_FALSE(read(std::string("deepspeed: ") + name + "\n").offload_optimizer) << name;
+    EXPECT_EQ(said_.find("cannot be read"), std::string::npos) << said_;
+  }
+  const Recipe both = read("deepspeed: zero3_offload\n");
+  EXPECT_TRUE(both.offload_optimizer && both.offload_param);
+  read("deepspeed: zero3_ofload\n");
+  EXPECT_NE(said_.find("zero3_ofload cannot be read; if that file asks for offload"), std::string::npos) << said_;
+}
+
+// TRL has configurations of accelerate with these names.
+TEST_F(RecipeShape, AcceleratesConfigurationMayBeOneOfTrls) {
+  for (const char* name : {"zero2", "zero3", "fsdp2", "multi_gpu"}) {
+    EXPECT_FALSE(read(std::string("accelerate_config: ") + name + "\n").offload_optimizer) << name;
+    EXPECT_EQ(said_.find("cannot be read"), std::string::npos) << said_;
+  }
+  write("zero2", "deepspeed_config: {offload_optimizer_device: cpu}\n");
+  EXPECT_TRUE(read("accelerate_config: zero2\n").offload_optimizer) << "the file counts first";
+}
+
 // Transformers uses DeepSpeed's scheduler instead of lr_scheduler_type.
 TEST_F(RecipeShape, DeepSpeedsSchedulerSetsTheSchedule) {
   const auto deepspeed = [](const std::string& scheduler) { return "deepspeed: {scheduler: " + scheduler + "}\n"; };

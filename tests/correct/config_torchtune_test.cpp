@@ -157,6 +157,15 @@ TEST_F(RecipeShape, TorchtunesAlpacaSetsTrainThePrompts) {
       read(kTorchtune + "dataset:\n  _component_: torchtune.datasets.chat_dataset\n  source: a/b\n").train_on_prompt);
 }
 
+// PyTorch calls AMD's GPUs `cuda`, too.
+TEST_F(RecipeShape, TorchtunesDeviceCudaIsAnyGpu) {
+  EXPECT_EQ(read(kTorchtune + "device: cuda\n").plugin, "");
+  EXPECT_EQ(read(kTorchtune + "device: cuda:1\n").plugin, "");
+  EXPECT_EQ(read(kTorchtune + "device: cpu\n", {"device=cuda"}).plugin, "");
+  EXPECT_EQ(read(kTorchtune + "device: cuda\n", {"plugin=cuda"}).plugin, "cuda");
+  EXPECT_EQ(read(kTorchtune + "device: cpu\n").plugin, "cpu");
+}
+
 TEST_F(RecipeShape, TorchtunesReferencesToOtherKeysAreResolved) {
   const std::string start = kTorchtune + "exp_name: first\nbase: /tmp\noutput_dir: ${base}/out/${exp_name}\n";
   EXPECT_EQ(read(start).output_dir, "/tmp/out/first");

@@ -361,6 +361,7 @@ TEST(Mix, SetsTakeTurns) {
   using Order = std::vector<int64_t>;
   EXPECT_EQ(mix_sets({3, 2}, Mix::kInterleaveUnder, {}, 1), (Order{0, 3, 1, 4}));
   EXPECT_EQ(mix_sets({3, 2}, Mix::kInterleaveOver, {}, 1), (Order{0, 3, 1, 4, 2, 3}));
+  EXPECT_EQ(mix_sets({3, 1, 2}, Mix::kInterleaveOnce, {}, 1), (Order{0, 3, 4, 1, 5, 2}));
 }
 
 TEST(Mix, SharesEqualTheWeights) {
@@ -376,6 +377,17 @@ TEST(Mix, SharesEqualTheWeights) {
   EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 0);
   EXPECT_EQ(seen[49], 1);
   EXPECT_GE(seen[50], 3);
+}
+
+// As in datasets' all_exhausted_without_replacement, the draws among the sets that have rows left keep their shares.
+TEST(Mix, EachRowOnce) {
+  auto once = mix_sets({3'000, 500, 1'000}, Mix::kInterleaveOnce, {1, 2, 1e-9}, 1);
+  const auto second = std::count_if(once.begin(), once.begin() + 600, [](int64_t row) { return row >= 3'000; });
+  EXPECT_NEAR(static_cast<double>(second) / 600, 2. / 3, 0.05);
+  EXPECT_LT(*std::max_element(once.begin(), once.begin() + 3'400), 3'500) << "the third set's rows are the last";
+  std::ranges::sort(once);
+  ASSERT_EQ(once.size(), 4'500u);
+  for (size_t i = 0; i < once.size(); ++i) EXPECT_EQ(once[i], i);
 }
 
 TEST_F(Cache, DataSetsAreMixed) {

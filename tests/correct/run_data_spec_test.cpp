@@ -36,6 +36,8 @@ TEST(DataSpec, HoldsWhatTheRecipeSays) {
   EXPECT_EQ(spec.cutoff_len, 77);
   EXPECT_EQ(spec.val_size, 0.5);
   EXPECT_EQ(spec.cache, "off");
+  recipe.mix_strategy = "interleave_once";
+  EXPECT_EQ(data_spec(recipe, dpo_stage(), {}, 77).mix, Mix::kInterleaveOnce);
 }
 
 TEST(DataSpec, EarlierRepliesLoseTheirThoughtsIfOnlyTheLastOneIsTrained) {

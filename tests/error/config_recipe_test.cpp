@@ -71,8 +71,8 @@ TEST_F(BadRecipe, SharesOfDataSets) {
             "FILE:3: interleave_probs: found 'half', wanted numbers above 0");
   EXPECT_EQ(message(two + "interleave_probs: [1, 0]\n"), "FILE:3: interleave_probs: found '0', wanted numbers above 0");
   EXPECT_EQ(message("dataset: a,b\ninterleave_probs: 1,2\n"),
-            "FILE:2: interleave_probs belongs to mix_strategy: interleave_under or interleave_over, found concat; "
-            "remove the key, or change mix_strategy");
+            "FILE:2: interleave_probs belongs to mix_strategy: interleave_under, interleave_over or "
+            "interleave_once, found concat; remove the key, or change mix_strategy");
 }
 
 TEST_F(BadRecipe, IllTypedValues) {

@@ -54,10 +54,11 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+constexpr std::string_view kFallback = "tokenizer_default_fallback_";
+
 // Returns "" if `name` means the model's own template; otherwise returns `name`.
 std::string own_or_named(const std::string& name) {
-  return name == "tokenizer_default" || name.starts_with("tokenizer_default_fallback_") || is_of_a_family(name) ? ""
-                                                                                                                : name;
+  return name == "tokenizer_default" || name.starts_with(kFallback) || is_of_a_family(name) ? "" : name;
 }
 
 class AxolotlReader {
@@ -66,9 +67,10 @@ class AxolotlReader {
       : root_(root),
         all_(all),
         file_(std::move(file)),
-        sets_(file_, text("rl") == "kto"                  ? AxolotlSets::Rows::kRated
-                     : is_on("reward_model") || has("rl") ? AxolotlSets::Rows::kPairs
-                                                          : AxolotlSets::Rows::kReplies) {}
+        rl_(text_of(all_["rl"])),
+        sets_(file_, rl_ == "kto"                            ? AxolotlSets::Rows::kRated
+                     : is_on("reward_model") || !rl_.empty() ? AxolotlSets::Rows::kPairs
+                                                             : AxolotlSets::Rows::kReplies) {}
 
   Dialect read() {
     out_.tool = "Axolotl";
@@ -97,6 +99,12 @@ class AxolotlReader {
   std::string text(const char* key) const { return has(key) && at(key).IsScalar() ? at(key).Scalar() : ""; }
   bool is_on(const char* key) const { return bool_from_text(text(key)).value_or(false); }
   double number(const char* key, double otherwise) const { return number_of(root_[key], otherwise); }
+  // Returns the value of Fettle's key `key`: that of an override under any of its names, else that of `own` in the
+  // file.
+  YAML::Node current(std::string_view key, const char* own) const {
+    const YAML::Node given = override_of(root_, all_, key);
+    return given.IsDefined() ? given : root_[own];
+  }
   static double number_of(const YAML::Node& node, double otherwise) {
     const std::string value = node.IsDefined() && node.IsScalar() ? node.Scalar() : "";
     char* end = nullptr;
@@ -107,6 +115,7 @@ class AxolotlReader {
 
   void mean(const char* key, const std::string& value) { out_.meant.emplace_back(key, YAML::Node(value)); }
   void handle(const char* key) { out_.handled.insert(key); }
+  void handle_words(const char* key) { out_.handled_words.insert(key); }
   void usual(const char* key, const std::string& value) { out_.usual.emplace_back(key, YAML::Node(value)); }
 
   void read_sets(const char* from, const char* to) {
@@ -142,35 +151,39 @@ class AxolotlReader {
 
   // Translates saves_per_epoch and evals_per_epoch. Once per epoch becomes the strategy `epoch`. Other numbers become
   // save_steps and eval_steps, which are shares of the run's steps. Also sets Axolotl's default strategies. In Axolotl,
-  // steps of 0 count as not given. Steps of the command line count, too.
+  // steps of 0 count as not given. The command line counts, too: its steps replace the file's numbers per epoch, and
+  // its numbers per epoch replace the file's steps.
   void read_intervals() {
-    const double epochs = number("num_epochs", 1);
+    const double epochs = number_of(current("num_train_epochs", "num_epochs"), 1);
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
                                                 {"evals_per_epoch", "eval_strategy", "eval_steps"}}) {
       handle(from);
-      const double times = number(from, 0);
-      if (!gives(steps) || !is_given(root_[steps])) handle(steps);  // a recipe may have this key without a value
-      if (gives(steps) || times <= 0) continue;
+      handle_words(from);
+      const double times = number_of(all_[from], 0);
+      const bool replaces = times > 0 && is_word(from) && !is_overridden(root_, all_, steps);
+      if (replaces || !gives(steps) || !is_given(root_[steps])) handle(steps);  // the file may lack its value
+      if ((gives(steps) && !replaces) || times <= 0) continue;
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
       handle(strategy);
       mean(strategy, times == 1 ? "epoch" : "steps");
       if (times != 1 && epochs > 0) mean(steps, fmt::format("{:.9g}", 1 / (times * epochs)));
     }
-    if (evaluates() && number("evals_per_epoch", 0) <= 0 && !gives("eval_steps")) usual("eval_strategy", "epoch");
+    if (evaluates() && number_of(all_["evals_per_epoch"], 0) <= 0 && !gives("eval_steps"))
+      usual("eval_strategy", "epoch");
     if (evaluates() && gives("eval_steps")) usual("eval_strategy", "steps");
     if (!evaluates()) {
       handle("eval_strategy");
       handle("evaluation_strategy");
       handle("eval_steps");
     }
-    if (number("saves_per_epoch", 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
+    if (number_of(all_["saves_per_epoch"], 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
     read_patience();
   }
   // With early_stopping_patience, Axolotl's result is the best model. It then demands save_steps and eval_steps. Its
   // trainers of preferences ignore the patience.
   void read_patience() {
-    const auto given = [&](const char* key) { return number_of(all_[key], 0); };
-    const bool stops = given("early_stopping_patience") > 0 && evaluates() && !has("rl");
+    const auto given = [&](const char* key) { return number_of(current(key, key), 0); };
+    const bool stops = given("early_stopping_patience") > 0 && evaluates() && rl_.empty();
     if (!stops || !gives("save_steps") || !gives("eval_steps")) return;
     const std::string strategy = text_of(all_["save_strategy"]);  // a key without a value counts as not given
     if (!strategy.empty() && strategy != "steps") return;
@@ -184,18 +197,22 @@ class AxolotlReader {
                : "save_steps is no multiple of eval_steps; change one of them");
   }
   static bool is_given(const YAML::Node& node) { return node.IsDefined() && !node.IsNull() && number_of(node, 1) != 0; }
-  bool gives(const char* key) const { return is_given(all_[key]); }
+  bool gives(const char* key) const { return is_given(all_[key]) || is_given(override_of(root_, all_, key)); }
+  bool is_word(const char* key) const {
+    return all_[key].IsDefined() && !(root_[key].IsDefined() && all_[key].is(root_[key]));
+  }
   bool evaluates() const {
     return gives("val_set_size") || gives("val_size") || gives("test_datasets") || gives("eval_dataset");
   }
 
   void read_method() {
     usual("finetuning_type", "full");
-    if (is_on("lora_target_linear")) handle("lora_target_modules");
+    if (fettle::is_on(all_["lora_target_linear"])) handle("lora_target_modules");
     if (has("micro_batch_size") && has("batch_size")) {
       handle("batch_size");
-      const double steps = number("batch_size", 1) / number("micro_batch_size", 1);
-      if (!has("gradient_accumulation_steps") && steps >= 1)
+      const double rows = number_of(current("per_device_train_batch_size", "micro_batch_size"), 1);
+      const double steps = std::floor(number("batch_size", 1) / rows);
+      if (!has("gradient_accumulation_steps") && rows > 0 && steps >= 1)
         mean("gradient_accumulation_steps", fmt::format("{:.0f}", steps));
     }
     if (is_on("reward_model")) {
@@ -214,45 +231,47 @@ class AxolotlReader {
       handle("excess_length_strategy");
       mean("overlength", length == "truncate" ? "cut" : length == "raise" ? "error" : length);
     }
-    if (has("wandb_project")) usual("report_to", "wandb");
+    if (!text_of(all_["wandb_project"]).empty()) usual("report_to", "wandb");
     if (const YAML::Node list = at("dpo_loss_type"); list.IsDefined() && list.IsSequence() && list.size() == 1) {
       handle("dpo_loss_type");
       mean("pref_loss", list[0].as<std::string>(""));
     }
     if (has("eval_sequence_len") && text("eval_sequence_len") == text("sequence_len")) handle("eval_sequence_len");
-    if (text("rl") == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
+    if (rl_ == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
     out_.without_dropout.insert("rm");
     if (has_balance()) usual("moe_aux_loss_default", "0.001");
   }
   // Returns whether TRL's trainer for `rl` has its own router_aux_loss_coef, which Axolotl cannot set.
-  bool has_balance() const {
-    const std::string rl = text("rl");
-    return rl == "dpo" || rl == "ipo" || rl == "kto";
-  }
+  bool has_balance() const { return rl_ == "dpo" || rl_ == "ipo" || rl_ == "kto"; }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
   // schedules ignore this key.
   void read_schedule() {
-    if (!has("cosine_min_lr_ratio")) return;
-    const std::string schedule = text("lr_scheduler");
+    constexpr const char* kRatio = "cosine_min_lr_ratio";
+    const std::string schedule = text_of(current("lr_scheduler_type", "lr_scheduler"));
+    if (!all_[kRatio].IsDefined() || all_[kRatio].IsNull() || schedule == "cosine_with_min_lr") return;
     const bool cosine = schedule.empty() || schedule == "cosine";
-    const double least = number("cosine_min_lr_ratio", 0.5);
+    const double least = number_of(all_[kRatio], 0.5);
     if (cosine && least > 0) {
       handle("lr_scheduler");
+      for (const char* key : {"lr_scheduler", "lr_scheduler_type"}) handle_words(key);
       mean("lr_scheduler_type", least == 1 ? "constant_with_warmup" : "cosine_with_min_lr");
-      if (least == 1) handle("cosine_min_lr_ratio");
-      return;
+      if (least != 1) return;
     }
-    handle("cosine_min_lr_ratio");
-    warn("{}: cosine_min_lr_ratio has no effect here: {}", where(at("cosine_min_lr_ratio")),
-         cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
+    handle(kRatio);
+    handle_words(kRatio);
+    if (!cosine || least <= 0)
+      warn("{}: {} has no effect here: {}", is_word(kRatio) ? "the command line" : where(at(kRatio)), kRatio,
+           cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
   // Reads embedding_lr_scale: the learning rate of the embedding, divided by that of the other weights.
   void read_scaled_rate() {
-    const double scale = number("embedding_lr_scale", 0), rate = number("learning_rate", 0);
+    const double scale = number_of(all_["embedding_lr_scale"], 0);
+    const double rate = number_of(current("learning_rate", "learning_rate"), 0);
     if (scale <= 0 || rate <= 0) return;
     handle("embedding_lr_scale");
+    handle_words("embedding_lr_scale");
     mean("embedding_lr", fmt::format("{:.9g}", scale * rate));
   }
 
@@ -302,6 +321,9 @@ class AxolotlReader {
           "{}: chat_template: {} names a family of models; Fettle uses the template in the model folder, which is the "
           "same if the model belongs to this family",
           place, name);
+    if (name.starts_with(kFallback))
+      info("{}: chat_template: {}: Fettle uses the template in the model folder; if it has none, set template: {}",
+           place, name, name.substr(kFallback.size()));
   }
 
   void read_plugins() {
@@ -361,7 +383,7 @@ class AxolotlReader {
           warn(
               "{}: model_config.{} has no effect here: with rl: {}, TRL's own weight of this loss counts, 0.001; "
               "moe_aux_loss_coef sets another",
-              where(pair.first), key, text("rl"));
+              where(pair.first), key, rl_);
         else
           mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());
       }
@@ -406,8 +428,10 @@ class AxolotlReader {
     if (number("save_total_limit", 1) == 0) handle("save_total_limit");
     usual("save_total_limit", "4");
     usual("cutoff_len", "512");
-    if (!is_on("fp16") && !is_on("float16") && !is_on("bfloat16")) usual("bf16", "true");
-    if (!has("warmup_steps") && !has("warmup_ratio")) {
+    const auto on = [&](const char* key) { return fettle::is_on(all_[key]); };
+    if (!on("fp16") && !on("float16") && !on("bfloat16")) usual("bf16", "true");
+    const auto sets = [&](const char* key) { return has(key) || is_overridden(root_, all_, key); };
+    if (!sets("warmup_steps") && !sets("warmup_ratio")) {
       usual("warmup_ratio", "0.03");
       usual("max_warmup_steps", "100");
     }
@@ -416,6 +440,7 @@ class AxolotlReader {
   const YAML::Node& root_;
   const YAML::Node& all_;
   std::string file_;
+  std::string rl_;  // the method of preference tuning; empty: none
   AxolotlSets sets_;
   Dialect out_;
 };

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -58,12 +57,18 @@ std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& al
   return std::nullopt;
 }
 
-bool is_overridden(const YAML::Node& root, const YAML::Node& all, std::string_view key) {
-  return std::any_of(all.begin(), all.end(), [&](const auto& pair) {
+YAML::Node override_of(const YAML::Node& root, const YAML::Node& all, std::string_view key) {
+  for (const auto& pair : all) {
     const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
     const Key* known = find_key(name);
-    return known != nullptr && known->name == key && !(root[name].IsDefined() && pair.second.is(root[name]));
-  });
+    const bool in_file = root[name].IsDefined() && pair.second.is(root[name]);
+    if (known != nullptr && known->name == key && !in_file) return pair.second;
+  }
+  return YAML::Node(YAML::NodeType::Undefined);
+}
+
+bool is_overridden(const YAML::Node& root, const YAML::Node& all, std::string_view key) {
+  return override_of(root, all, key).IsDefined();
 }
 
 std::vector<std::string> listed_sets(const YAML::Node& list, const std::string& file) {

@@ -34,6 +34,10 @@ struct Dialect {
 // cannot be read; the message begins with "FILE:LINE: ".
 std::optional<Dialect> read_dialect(const YAML::Node& root, const YAML::Node& all, const std::string& file);
 
+// Returns the value that an override gives `key`, a key of Fettle, under any of its names; an undefined node if there
+// is no such override.
+YAML::Node override_of(const YAML::Node& root, const YAML::Node& all, std::string_view key);
+
 // Returns whether an override sets `key`, a key of Fettle, under any of its names.
 bool is_overridden(const YAML::Node& root, const YAML::Node& all, std::string_view key);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <span>
 #include <sstream>
 
 #include "config/yaml_text.h"
@@ -13,6 +14,15 @@ namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Names of configurations that ms-swift and TRL contain. A file of such a name counts first. Those of TRL ask for no
+// offload.
+constexpr std::string_view kSwiftsNames[] = {"zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"};
+constexpr std::string_view kTrlsNames[] = {"fsdp1", "fsdp2", "zero1", "zero2", "zero3", "multi_gpu", "single_gpu"};
+
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 // Returns the entry `name` of a map; an undefined node if `node` is not a map or lacks the entry.
 YAML::Node inner(const YAML::Node& node, const char* name) {
@@ -105,12 +115,12 @@ void read_scheduler(Settings& out, const YAML::Node& scheduler) {
 
 Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
   Settings out;
-  if (given.IsScalar() && given.Scalar().starts_with("zero")) {  // ms-swift's names: zero2, zero3_offload
-    const bool offloads = given.Scalar().ends_with("_offload");
-    offload(out, offloads, offloads && given.Scalar().starts_with("zero3"));
-    return out;
-  }
   const YAML::Node config = content(given, recipe, out.unread);
+  if (is_one_of(kSwiftsNames, out.unread)) {
+    const bool offloads = out.unread.ends_with("_offload");
+    offload(out, offloads, offloads && out.unread.starts_with("zero3"));
+    out.unread.clear();
+  }
   if (!config.IsMap()) return out;
   const YAML::Node zero = inner(config, "zero_optimization");
   offload(out, names_device(inner(zero, "offload_optimizer")) || is_on(inner(zero, "cpu_offload")),
@@ -137,6 +147,7 @@ Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
 Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
   Settings out;
   const YAML::Node whole = content(given, recipe, out.unread);
+  if (is_one_of(kTrlsNames, out.unread)) out.unread.clear();
   if (!whole.IsMap()) return out;
   if (const YAML::Node mixed = inner(whole, "mixed_precision"); mixed.IsDefined() && mixed.IsScalar()) {
     if (mixed.Scalar() == "bf16") out.wishes["bf16"] = "true";

@@ -145,6 +145,8 @@ const std::vector<Translation>& translations() {
       {"use_cpu", "false", {}},
       {"no_cuda", "true", {{"plugin", "cpu"}}},
       {"no_cuda", "false", {}},
+      {"device", "cuda", {}},  // in PyTorch, also the name of AMD's GPUs
+      {"device", "cuda:*", {}},
       {"device", "*", {{"plugin", "*"}}},
       {"reinit_weights", "true", {{"train_from_scratch", "true"}}},
       {"reinit_weights", "false", {}},

@@ -112,9 +112,11 @@ std::vector<Key> data_keys() {
       {.name = "mix_strategy",
        .group = Group::kData,
        .member = &Recipe::mix_strategy,
-       .help = "How several data sets are combined: one after another (concat), or in turns until the first one "
-               "(interleave_under) or the last one (interleave_over) is used up.",
-       .values = {"concat", "interleave_under", "interleave_over"}},
+       .help =
+           "How several data sets are combined: one after another (concat), or in turns until the first one "
+           "(interleave_under) or the last one is used up. Until then, shorter ones start again (interleave_over) or "
+           "are left out (interleave_once).",
+       .values = {"concat", "interleave_under", "interleave_over", "interleave_once"}},
       {.name = "interleave_probs",
        .group = Group::kData,
        .member = &Recipe::interleave_probs,

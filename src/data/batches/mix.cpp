@@ -21,7 +21,7 @@ std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const 
   std::vector<int64_t> first(sizes.size());
   std::exclusive_scan(sizes.begin(), sizes.end(), first.begin(), int64_t{0});
   const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  const bool over = mix == Mix::kInterleaveOver;
+  const bool under = mix == Mix::kInterleaveUnder, once = mix == Mix::kInterleaveOnce;
   std::vector<int64_t> order, at(sizes.size());
   auto take = [&](size_t set) {
     order.push_back(first[set] + at[set] % sizes[set]);
@@ -33,21 +33,24 @@ std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const 
           all, order.size());
   };
   if (weights.empty()) {
-    const int64_t rounds =
-        over ? *std::max_element(sizes.begin(), sizes.end()) : *std::min_element(sizes.begin(), sizes.end());
-    for (int64_t round = 0; round < rounds; ++round)
-      for (size_t set = 0; set < sizes.size(); ++set) take(set);
+    const auto [least, most] = std::ranges::minmax(sizes);
+    for (int64_t round = 0; round < (under ? least : most); ++round)
+      for (size_t set = 0; set < sizes.size(); ++set)
+        if (!once || round < sizes[set]) take(set);
     return order;
   }
-  std::vector<double> bounds(weights.size());
-  std::inclusive_scan(weights.begin(), weights.end(), bounds.begin());
+  std::vector<double> left = weights, bounds(weights.size());
+  std::inclusive_scan(left.begin(), left.end(), bounds.begin());
   size_t used_up = 0;
-  for (uint64_t turn = 0; used_up < (over ? sizes.size() : 1); ++turn) {
+  for (uint64_t turn = 0; used_up < (under ? 1 : sizes.size()); ++turn) {
     const double drawn = uniform(mix_bits(seed, kMixStream), turn);
     const auto bound = std::upper_bound(bounds.begin(), bounds.end() - 1, drawn * bounds.back());
     const auto set = static_cast<size_t>(bound - bounds.begin());
     take(set);
-    used_up += at[set] == sizes[set];
+    if (at[set] != sizes[set]) continue;
+    ++used_up;
+    if (once) left[set] = 0;
+    std::inclusive_scan(left.begin(), left.end(), bounds.begin());
   }
   return order;
 }

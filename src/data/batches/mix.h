@@ -13,7 +13,7 @@ namespace fettle {
 // - Without `weights`, the sets take turns. With `weights`, each turn draws a set at random by `seed`, with
 //   probabilities proportional to the weights.
 // - kInterleaveUnder ends when one set has no row left. kInterleaveOver ends when every row was taken at least once; a
-//   set without rows left starts again.
+//   set without rows left starts again. kInterleaveOnce takes every row once; a set without rows left is left out.
 // `mix` must not be kConcat. Throws UserError when the result would have more than 100 times as many rows as all sets
 // together.
 std::vector<int64_t> mix_sets(const std::vector<int64_t>& sizes, Mix mix, const std::vector<double>& weights,

@@ -21,9 +21,10 @@ Overlength overlength_named(const std::string& name) {
 Mix mix_named(const std::string& name) {
   if (name == "concat") return Mix::kConcat;
   if (name == "interleave_under") return Mix::kInterleaveUnder;
-  internal_check(name == "interleave_over", "mix_strategy is '{}', wanted concat, interleave_under or interleave_over",
+  if (name == "interleave_over") return Mix::kInterleaveOver;
+  internal_check(name == "interleave_once", "mix_strategy is '{}', wanted concat, interleave_under, _over or _once",
                  name);
-  return Mix::kInterleaveOver;
+  return Mix::kInterleaveOnce;
 }
 
 // As in LLaMA-Factory, earlier replies lose their thoughts if only the last reply is trained.

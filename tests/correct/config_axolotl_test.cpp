@@ -1,0 +1,114 @@
+// Tests recipes of Axolotl: keys on the command line, which count as if they were in the file, and rarer keys.
+#include <gtest/gtest.h>
+
+#include "recipe_shape.h"
+
+namespace fettle {
+namespace {
+
+const std::string kRun = "base_model: m\nmicro_batch_size: 4\nlearning_rate: 2e-4\n";
+
+TEST_F(RecipeShape, AxolotlsIntervalsFollowTheEpochsOfTheCommandLine) {
+  const std::string start = kRun + "val_set_size: 0.05\nnum_epochs: 1\nsaves_per_epoch: 2\nevals_per_epoch: 4\n";
+  for (const char* word : {"num_epochs=3", "num_train_epochs=3", "epochs=3"}) {
+    const Recipe recipe = read(start, {word});
+    EXPECT_NEAR(recipe.save_steps, 1. / 6, 1e-9) << word;
+    EXPECT_NEAR(recipe.eval_steps, 1. / 12, 1e-9) << word;
+  }
+  EXPECT_EQ(read(start, {"num_epochs=null"}).save_steps, 0.5);
+}
+
+TEST_F(RecipeShape, AxolotlsIntervalsMayBeOnTheCommandLine) {
+  const Recipe both = read(kRun + "val_set_size: 0.05\n", {"saves_per_epoch=2", "evals_per_epoch=4"});
+  EXPECT_EQ(both.save_strategy, "steps");
+  EXPECT_EQ(both.save_steps, 0.5);
+  EXPECT_EQ(both.eval_steps, 0.25);
+  EXPECT_EQ(read(kRun + "saves_per_epoch: 2\n", {"saves_per_epoch=1"}).save_strategy, "epoch");
+  EXPECT_EQ(read(kRun + "save_steps: 100\n", {"saves_per_epoch=2"}).save_steps, 0.5);
+  EXPECT_EQ(read(kRun + "save_steps: 100\n", {"saves_per_epoch=0"}).save_steps, 100);
+  EXPECT_EQ(read(kRun, {"saves_per_epoch=2", "save_steps=7"}).save_steps, 7);
+  const Recipe steps = read(kRun + "saves_per_epoch: 1\n", {"save_every=100"});
+  EXPECT_EQ(steps.save_strategy, "steps");
+  EXPECT_EQ(steps.save_steps, 100);
+}
+
+TEST_F(RecipeShape, AxolotlsScaledRateFollowsTheRateOfTheCommandLine) {
+  const std::string start = kRun + "embedding_lr_scale: 0.5\n";
+  EXPECT_EQ(read(start).embedding_lr, 1e-4);
+  for (const char* word : {"learning_rate=1e-5", "lr=1e-5"}) EXPECT_EQ(read(start, {word}).embedding_lr, 5e-6) << word;
+  EXPECT_EQ(read(kRun, {"embedding_lr_scale=2"}).embedding_lr, 4e-4);
+  EXPECT_EQ(read(start, {"embedding_lr=3e-5"}).embedding_lr, 3e-5);
+}
+
+TEST_F(RecipeShape, AxolotlsStepsKeepTheirRows) {
+  const std::string start = kRun + "batch_size: 8\n";
+  EXPECT_EQ(read(start).gradient_accumulation_steps, 2);
+  EXPECT_EQ(read(start, {"micro_batch_size=1"}).gradient_accumulation_steps, 8);
+  EXPECT_EQ(read(start, {"per_device_train_batch_size=3"}).gradient_accumulation_steps, 2) << "8 // 3 in Axolotl";
+  EXPECT_EQ(read(start, {"gradient_accumulation_steps=5"}).gradient_accumulation_steps, 5);
+}
+
+TEST_F(RecipeShape, AxolotlsLeastRateFollowsTheScheduleOfTheCommandLine) {
+  const std::string start = kRun + "cosine_min_lr_ratio: 0.1\n";
+  for (const char* word : {"lr_scheduler=linear", "lr_scheduler_type=linear"}) {
+    EXPECT_EQ(read(start + "lr_scheduler: cosine\n", {word}).lr_scheduler_type, "linear") << word;
+    EXPECT_NE(said_.find("recipe.yaml:4: cosine_min_lr_ratio has no effect"), std::string::npos) << said_;
+  }
+  for (const char* word : {"lr_scheduler=cosine", "lr_scheduler_type=cosine", "lr_scheduler_type=cosine_with_min_lr"}) {
+    const Recipe recipe = read(start + "lr_scheduler: linear\n", {word});
+    EXPECT_EQ(recipe.lr_scheduler_type, "cosine_with_min_lr") << word;
+    EXPECT_EQ(recipe.min_lr_rate, 0.1) << word;
+  }
+  const Recipe ratio = read(kRun + "lr_scheduler: cosine\n", {"cosine_min_lr_ratio=0.2"});
+  EXPECT_EQ(ratio.lr_scheduler_type, "cosine_with_min_lr");
+  EXPECT_EQ(ratio.min_lr_rate, 0.2);
+  EXPECT_EQ(read(kRun + "lr_scheduler: linear\n", {"cosine_min_lr_ratio=0.2"}).lr_scheduler_type, "linear");
+  EXPECT_NE(said_.find("the command line: cosine_min_lr_ratio has no effect"), std::string::npos) << said_;
+}
+
+TEST_F(RecipeShape, AxolotlsDefaultsFollowTheCommandLine) {
+  EXPECT_EQ(read(kRun, {"rl=simpo"}).pref_ftx, 1);
+  EXPECT_EQ(read(kRun + "rl: simpo\n", {"rl=kto"}).pref_ftx, 0);
+  EXPECT_FALSE(read(kRun, {"fp16=true"}).bf16);
+  const Recipe warmup = read(kRun, {"warmup_steps=500"});
+  EXPECT_EQ(warmup.max_warmup_steps, 0);
+  EXPECT_EQ(warmup.warmup_ratio, 0);
+  EXPECT_EQ(read(kRun, {"wandb_project=p"}).report_to, std::vector<std::string>{"wandb"});
+}
+
+TEST_F(RecipeShape, AxolotlsFallbackTemplatesAreExplained) {
+  EXPECT_EQ(read(kRun + "chat_template: tokenizer_default_fallback_chatml\n").template_name, "");
+  EXPECT_NE(said_.find("recipe.yaml:4: chat_template: tokenizer_default_fallback_chatml: Fettle uses the template in "
+                       "the model folder; if it has none, set template: chatml"),
+            std::string::npos)
+      << said_;
+}
+
+TEST_F(RecipeShape, AxolotlsRarerKeysChangeNothing) {
+  read(kRun +
+       "merge_lora: true\nmerge_method: legacy\ntokenizer_save_jinja_files: false\nbase_model_config: m\n"
+       "max_prompt_len: 64\nworld_size: 1\nmultipack_real_batches: true\npretrain_multipack_buffer_size: 10\n"
+       "unsloth_rope: true\nunsloth_cross_entropy_loss: true\nlr_div_factor: 2\nadam_beta3: 0.9\n"
+       "adam_epsilon2: 1e-8\ntype_of_model: AutoModelForCausalLM\nqlora_sharded_model_loading: true\n");
+  for (const char* said :
+       {"qlora_sharded_model_loading has no effect here: weights are always streamed",
+        "merge_lora has no effect here: `fettle export` merges", "max_prompt_len has no effect here: cutoff_len limits",
+        "adam_beta3 has no effect here: only the optimizer CAME uses it",
+        "merge_method, world_size, multipack_real_batches, pretrain_multipack_buffer_size, unsloth_rope"})
+    EXPECT_NE(said_.find(said), std::string::npos) << said << '\n' << said_;
+  read(kRun +
+       "qlora_sharded_model_loading: false\nmerge_lora: false\ntokenizer_save_jinja_files: true\n"
+       "shrink_embeddings: false\nfloat32: false\npeft_ensure_weight_tying: false\npeft_autocast_adapter_dtype: true\n"
+       "pretraining_sample_concatenation: false\nnoisy_embedding_alpha: 0\n");
+  EXPECT_EQ(said_.find("no effect"), std::string::npos) << said_;
+  for (const auto& [keys, said] : {std::pair{"float32: true\n", "set bf16: false to compute in float32"},
+                                   {"shrink_embeddings: true\n", "shrink_embeddings is not available"},
+                                   {"peft_autocast_adapter_dtype: false\n", "set lora_dtype: bfloat16"},
+                                   {"pretraining_sample_concatenation: true\n", "set sample_packing: true"},
+                                   {"noisy_embedding_alpha: 5\n", "set neftune_noise_alpha"},
+                                   {"model_kwargs: {torch_dtype: auto}\n", "bf16 and fp16 set the dtype"}})
+    EXPECT_NE(refusal(kRun + keys).find(said), std::string::npos) << keys << refusal(kRun + keys);
+}
+
+}  // namespace
+}  // namespace fettle
