@@ -18,14 +18,14 @@ std::vector<std::string> spellings_of(const std::string& module) {
 
 }  // namespace
 
-// Sources: compressed-tensors' utils/match.py (is_match); GPTQModel's dynamic_get.
+// Sources: compressed-tensors' utils/match.py (is_match); GPTQModel's dynamic_get; Transformers' should_convert_module.
 bool ModuleRule::names(const std::string& module) const {
   if (match == Match::kName && text == "Linear") return true;
   return std::ranges::any_of(spellings_of(module), [&](const std::string& name) {
     if (pattern) {
       bool found = false;
       pattern->cover(name, [&](size_t start, size_t, bool is_match) { found = found || (is_match && start == 0); });
-      return found;
+      if (found || match == Match::kName) return found;
     }
     if (match == Match::kName) return name == text;
     const bool begins = name.starts_with(text.ends_with('.') ? text : text + ".");
@@ -48,8 +48,9 @@ std::vector<std::string> expert_modules(const std::string& tensor, int64_t exper
 
 ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file) {
   ModuleRule rule{match, text, nullptr};
-  if (text.starts_with("re:"))
-    rule.pattern = std::make_shared<const Regex>(text.substr(3), file + ": quantization_config");
+  const bool marked = text.starts_with("re:");
+  if (marked || (match == ModuleRule::Match::kPart && text.find_first_of("*[](){}|\\+?^$") != std::string::npos))
+    rule.pattern = std::make_shared<const Regex>(text.substr(marked ? 3 : 0), file + ": quantization_config");
   return rule;
 }
 

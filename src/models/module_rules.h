@@ -17,11 +17,14 @@ class Regex;
 struct ModuleRule {
   enum class Match {
     kName,  // `text` is the module's whole name; "Linear" stands for all linear layers
-    kPart,  // the module's name is `text`, begins with it and a dot, ends with it, or contains it between two dots
+    // The module's name is `text`, begins with it and a dot, ends with it, or contains it between two dots. If `text`
+    // has one of *[](){}|\+?^$, it is also a regular expression, as in Transformers.
+    kPart,
   };
   Match match = Match::kName;
-  std::string text;                      // "re:...": a regular expression that must match the beginning of the name
-  std::shared_ptr<const Regex> pattern;  // the regular expression of "re:..."; else null
+  std::string text;  // "re:...": a regular expression
+  // The regular expression, which must match the beginning of the name; null: `text` is none.
+  std::shared_ptr<const Regex> pattern;
 
   bool names(const std::string& module) const;
 };

@@ -45,8 +45,15 @@ TEST(GroupStorage, IgnoreComparesWholeNames) {
 TEST(GroupStorage, ModulesNotToConvertAreParts) {
   Json config = config_of("qwen2_awq");
   const std::string name = "model.layers.{}.self_attn.q_proj.weight";
-  for (const auto& [part, left] : std::vector<std::pair<std::string, Layers>>{
-           {"lm_head", {0, 1}}, {"q_proj", {}}, {"model.layers.1.", {0}}, {"self_attn", {}}, {"proj.x", {0, 1}}}) {
+  for (const auto& [part, left] :
+       std::vector<std::pair<std::string, Layers>>{{"lm_head", {0, 1}},
+                                                   {"q_proj", {}},
+                                                   {"model.layers.1.", {0}},
+                                                   {"self_attn", {}},
+                                                   {"proj.x", {0, 1}},
+                                                   {"model.layers.0.*", {1}},
+                                                   {"model.layers.\\d+.self_attn.(q|k)_proj$", {}},
+                                                   {"layers.0.*", {0, 1}}}) {
     config["quantization_config"]["modules_to_not_convert"] = {part};
     EXPECT_EQ(covered(config, name), left) << part;
   }
