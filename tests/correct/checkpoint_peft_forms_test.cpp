@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using NamedArrays = std::vector<std::pair<std::string, HostArray>>;
 
 Model model_of(const std::string& name) {
@@ -132,6 +133,11 @@ TEST(PeftForms, TablesThatNoListNames) {
   copy_adapter(reference_model("llama") / "adapter_final", folder / "more", same, tables(model.config.vocab_size + 2));
   EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "more"), model); }),
               AllOf(HasSubstr("trained with other tokens"), HasSubstr("add_tokens")));
+  copy_adapter(reference_model("llama") / "adapter_final", folder / "fewer", same, tables(model.config.vocab_size - 2));
+  const std::string rows = std::to_string(model.config.vocab_size - 2);
+  EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "fewer"), model); }),
+              AllOf(HasSubstr("a base that was cut to " + rows + " rows"),
+                    HasSubstr("resize_token_embeddings(" + rows + ")"), Not(HasSubstr("add_tokens"))));
 }
 
 TEST(PeftForms, LoraWeightsOfSingleExperts) {
