@@ -106,6 +106,26 @@ TEST(PeftForms, PatternsOfTheClassForText) {
   check("llama4", "variants/experts_final", "language_model.model.", ".*experts.*", "has its own rank or alpha");
 }
 
+// Some tools write the rank of each module, also if all ranks are equal.
+TEST(PeftForms, PatternsThatGiveAllModulesOneRank) {
+  const TempFolder folder;
+  copy_adapter(reference_model("llama") / "adapter_final", folder / "same", [](std::string key) { return key; });
+  const LoraOptions wanted = adapter_options(open_adapter(folder / "same"), model_of("llama"));
+  auto config = read_json_file<nlohmann::json>(folder / "same/adapter_config.json");
+  config["r"] = wanted.rank + 5;
+  config["lora_alpha"] = 3;
+  for (const std::string& module : wanted.modules) {
+    const std::string name = module.substr(module.rfind('.') + 1);
+    config["rank_pattern"][name] = wanted.rank;
+    config["alpha_pattern"][name] = wanted.alpha;
+  }
+  write_text(folder / "same/adapter_config.json", config.dump());
+  const LoraOptions options = adapter_options(open_adapter(folder / "same"), model_of("llama"));
+  EXPECT_EQ(options.modules, wanted.modules);
+  EXPECT_EQ(options.rank, wanted.rank);
+  EXPECT_EQ(options.alpha, wanted.alpha);
+}
+
 // A list of modules_to_save may serve several models.
 TEST(PeftForms, SavedModulesThatTheModelLacks) {
   const TempFolder folder;

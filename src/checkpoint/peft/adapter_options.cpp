@@ -110,7 +110,8 @@ class AdapterReading {
   }
 
  private:
-  // Reads from the tensors' names which linear modules have LoRA weights, and on which layers.
+  // Reads from the tensors' names which linear modules have LoRA weights, and on which layers. Sets their common rank
+  // and alpha.
   void read_modules();
   // Checks that all modules have LoRA weights on the same layers.
   void check_layers(const std::set<int64_t>& layers) const;
@@ -160,6 +161,7 @@ AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
 void AdapterReading::read_modules() {
   bool whole = true;  // every module with LoRA weights has them on all its layers
   std::set<int64_t> layers_with;
+  std::string first;  // the first module with LoRA weights; patterns may give all modules the same rank and alpha
   for (const std::string& linear : model_.linears()) {
     std::vector<int64_t> layers;
     const std::vector<int64_t> layers_of_module = model_.layers_of(linear);
@@ -169,11 +171,16 @@ void AdapterReading::read_modules() {
       if (found == nullptr) continue;
       layers.push_back(layer);
       const std::string module = path_in_file(name, *found);
-      if (config_.rank(module) != config_.r || config_.alpha(module) != config_.lora_alpha)
+      if (first.empty()) {
+        first = module;
+        options_.rank = config_.rank(module);
+        options_.alpha = config_.alpha(module);
+      }
+      if (config_.rank(module) != options_.rank || config_.alpha(module) != options_.alpha)
         throw UserError(
-            "{}: its modules have different ranks or alphas, which is not supported (here: {}); merge the adapter with "
-            "PEFT",
-            file_, module);
+            "{}: its modules have different ranks or alphas, which is not supported (here: {} and {}); merge the "
+            "adapter with PEFT",
+            file_, first, module);
     }
     if (layers.empty()) continue;
     options_.modules.push_back(linear);
@@ -230,11 +237,11 @@ void AdapterReading::read_ranks_of_parameters() {
   for (const auto& [part, parameter] : options_.parameters) {
     std::string path = name_of_layer(model_.family->layer_prefix + parameter, 0);
     if (first != nullptr) path = path_in_file(path, *first);
-    const int64_t factor = config_.rank(path) / config_.r;
+    const int64_t factor = config_.rank(path) / options_.rank;
     const bool gate_up = part == ExpertPart::kGateUp && model_.config.experts.gated();
     if (gate_up) options_.gate_up_factor = factor;
-    if (config_.rank(path) != factor * config_.r ||
-        config_.alpha(path) != static_cast<double>(factor) * config_.lora_alpha || (factor != 1 && !gate_up))
+    if (config_.rank(path) != factor * options_.rank ||
+        config_.alpha(path) != static_cast<double>(factor) * options_.alpha || (factor != 1 && !gate_up))
       throw UserError("{}: '{}' has its own rank or alpha, which is not supported; merge the adapter with PEFT", file_,
                       parameter);
   }
