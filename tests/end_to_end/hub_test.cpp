@@ -153,13 +153,19 @@ TEST_F(HubCommands, TrainsFromNamesAndKeepsThem) {
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
   EXPECT_FALSE(fs::is_symlink(folder / "out/tokenizer.json"));
 
-  // The adapter is put on the hub. The export fetches it from there and does not fetch the base again.
+  // The adapter is put on the hub, with a chat of its own. The export fetches it from there and does not fetch the base
+  // again.
+  const std::map<std::string, std::string> chat{
+      {"chat_template.jinja", "{% for m in messages %}({{ m.role }}){{ m.content }}{{ eos_token }}{% endfor %}"},
+      {"additional_chat_templates/tool_use.jinja", "{{ messages | length }}"}};
   for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
     hub.put(std::string("models/org/adapter/") + file, read_text(folder / "out" / file));
+  for (const auto& [file, text] : chat) hub.put("models/org/adapter/" + file, text);
   const Outcome exported = run({"export", "model_name_or_path=org/llama", "adapter_name_or_path=org/adapter",
                                 "export_dir=" + (folder / "merged").string(), "plugin=cpu", "cutoff_len=64"});
   EXPECT_EQ(exported.code, 0) << exported.err;
   EXPECT_TRUE(fs::exists(folder / "merged/model.safetensors"));
+  for (const auto& [file, text] : chat) EXPECT_EQ(read_text(folder / "merged" / file), text) << file;
 }
 
 TEST_F(HubCommands, AFolderOfThatNameComesFirst) {

@@ -43,6 +43,13 @@ Names names_where(const Snapshot& snapshot, const std::function<bool(const std::
                      [&](const std::string& path) { return path.find('/') == std::string::npos && wanted(path); });
 }
 
+// Fetches the chat templates with names.
+void fetch_named_templates(const Snapshot& snapshot) {
+  snapshot.fetch(files_where(snapshot, [](const std::string& path) {
+    return path.starts_with(std::string(kChatTemplates) + "/") && path.ends_with(".jinja");
+  }));
+}
+
 std::string file_name(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
@@ -167,9 +174,7 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
   snapshot.fetch(names_where(snapshot, is_model_file));
   // An export to GGUF looks for the licence in these files. Everything else works without them.
   if (snapshot.online()) snapshot.fetch(names_where(snapshot, is_licence_file));
-  snapshot.fetch(files_where(snapshot, [](const std::string& path) {
-    return path.starts_with(std::string(kChatTemplates) + "/") && path.ends_with(".jinja");
-  }));
+  fetch_named_templates(snapshot);
   if (names_code(snapshot))
     snapshot.fetch(names_where(snapshot, [](const std::string& name) { return name.ends_with(".py"); }));
   snapshot.mark_missing({std::begin(kOptional), std::end(kOptional)});
@@ -185,8 +190,9 @@ fs::path fetch_adapter(const HubSettings& settings, const RepoName& repo) {
   const bool safe = snapshot.has("adapter_model.safetensors");
   snapshot.fetch(names_where(snapshot, [&](const std::string& name) {
     return name == "adapter_config.json" || name == "adapter_model.safetensors" || name == kAdapterLabels ||
-           (name == "adapter_model.bin" && !safe);
+           is_tokenizer_file(name) || (name == "adapter_model.bin" && !safe);
   }));
+  fetch_named_templates(snapshot);
   return snapshot.folder();
 }
 
