@@ -17,6 +17,7 @@
 #include "checkpoint/copy_files.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_files.h"
+#include "checkpoint/peft/earlier_adapters.h"
 #include "models/classifier_config.h"
 #include "models/quantization_config.h"
 
@@ -272,6 +273,8 @@ void ResultWriter::finish() {
   // The result has no quantization_config, because its weights are floats even if the base's weights are quantised.
   const bool was_quantised = remove_quantization(base);
   if (was_quantised && model_) write_json_file(folder_ / "config.json", base);
+  if (adapter_ && !run_.merged.empty())
+    write_earlier_adapters(folder_, nlohmann::json::parse(run_.output.changed_keys));
   if (!run_.model.classifies()) return;
   const std::optional<LabelSet>& labels = run_.labels();
   const nlohmann::json config = classifier_config(base, run_.model, labels ? std::string(name_of(labels->problem)) : "",

@@ -49,7 +49,8 @@ class ResultWriter {
   // initial A or B.
   void add(const Param& param, const ReadableArray& weights, const ReadableArray& start);
   // Completes the files and adds the tokenizer's files, with the chat template of result_chat. For a classifier, also
-  // adds its labels. For a full model, also writes the base's weights that were not trained, and the config.
+  // adds its labels. If the run had merged adapters into the base, names them in the adapter's folder. For a full
+  // model, also writes the base's weights that were not trained, and the config.
   void finish();
 
  private:

@@ -8,6 +8,7 @@
 #include "base/files/mapped_file.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/model_writer.h"
+#include "checkpoint/peft/earlier_adapters.h"
 #include "checkpoint/saved/own_log.h"
 #include "checkpoint/saved/result_folder.h"
 #include "models/classifier_config.h"
@@ -23,7 +24,8 @@ constexpr const char* kFigures[] = {
     "trainer_state.json", kResultMark,         "train_results.json",         "eval_results.json",
     "training_loss.png",  "training_loss.svg", "classification_report.json", "classification_report.txt",
     "confusion.png",      "confusion.svg"};
-constexpr const char* kAdapter[] = {"adapter_config.json", "adapter_model.safetensors", kAdapterLabels};
+constexpr const char* kAdapter[] = {"adapter_config.json", "adapter_model.safetensors", kAdapterLabels,
+                                    kEarlierAdapters};
 
 bool is_there(const fs::path& file) {
   std::error_code ignored;

@@ -168,6 +168,17 @@ TEST_F(HubCommands, TrainsFromNamesAndKeepsThem) {
   for (const auto& [file, text] : chat) EXPECT_EQ(read_text(folder / "merged" / file), text) << file;
 }
 
+TEST_F(HubCommands, AnAdapterOfTheHubNamesThoseBelowIt) {
+  for (const char* file : {"adapter_config.json", "adapter_model.safetensors"})
+    hub.put(std::string("models/org/second/") + file, read_text(reference_model("llama") / "adapter_final" / file));
+  hub.put("models/org/second/earlier_adapters.json",
+          R"({"model_name_or_path": "org/llama", "adapter_name_or_path": ["org/first"], "create_new_adapter": true})");
+  const Outcome outcome = run({"export", "model_name_or_path=org/llama", "adapter_name_or_path=org/second",
+                               "export_dir=" + (folder / "merged").string(), "plugin=cpu", "cutoff_len=64"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("was trained on org/llama with org/first merged into it"));
+}
+
 TEST_F(HubCommands, AFolderOfThatNameComesFirst) {
   fs::create_directories(folder / "org");
   fs::copy(reference_model("llama"), folder / "org/llama", fs::copy_options::recursive);

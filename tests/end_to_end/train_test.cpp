@@ -353,6 +353,10 @@ TEST(Train, ANewAdapterOnAMergedOneNamesItsBase) {
       folder, with(train_words(folder / "second"), {"adapter_name_or_path=" + first, "create_new_adapter=true"}));
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(second.err, HasSubstr("set adapter_name_or_path: " + first + ", " + (folder / "second").string()));
+  const auto earlier = nlohmann::json::parse(read_text(folder / "second/earlier_adapters.json"));
+  EXPECT_EQ(earlier["adapter_name_or_path"], nlohmann::json{first});
+  EXPECT_EQ(earlier["create_new_adapter"], true);
+  EXPECT_FALSE(std::filesystem::exists(folder / "first/earlier_adapters.json"));
 }
 
 // PEFT writes such adapters when tokens were added, and would keep the tables as they are.

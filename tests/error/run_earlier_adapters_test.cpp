@@ -49,6 +49,16 @@ TEST_F(EarlierAdapters, OfARunThatContinuedTheLastOneAreThoseBeforeIt) {
   EXPECT_THAT(missing_earlier_adapters(model, {b}), AllOf(HasSubstr("x merged into it"), HasSubstr(": x, " + b)));
 }
 
+// A hub's copy of the adapter has no fettle_run.json.
+TEST_F(EarlierAdapters, AreNamedByAFileOfTheResult) {
+  const auto run = read_json_file<nlohmann::json>(temp / "b" / "fettle_run.json");
+  std::filesystem::remove(temp / "b" / "fettle_run.json");
+  EXPECT_EQ(missing_earlier_adapters(model, {b}), "");
+  write_earlier_adapters(temp / "b", run["recipe"]);
+  EXPECT_THAT(missing_earlier_adapters(model, {b}), HasSubstr("set adapter_name_or_path: " + a + ", " + b));
+  EXPECT_EQ(missing_earlier_adapters(model, {a, b}), "");
+}
+
 TEST_F(EarlierAdapters, ABrokenRecordIsNoError) {
   write_text(temp / "b" / "fettle_run.json", "{");
   EXPECT_EQ(missing_earlier_adapters(model, {b}), "");

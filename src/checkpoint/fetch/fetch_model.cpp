@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/model_files.h"
+#include "checkpoint/peft/earlier_adapters.h"
 #include "data/classes/taught_labels.h"
 #include "hub/snapshot.h"
 
@@ -190,7 +191,7 @@ fs::path fetch_adapter(const HubSettings& settings, const RepoName& repo) {
   const bool safe = snapshot.has("adapter_model.safetensors");
   snapshot.fetch(names_where(snapshot, [&](const std::string& name) {
     return name == "adapter_config.json" || name == "adapter_model.safetensors" || name == kAdapterLabels ||
-           is_tokenizer_file(name) || (name == "adapter_model.bin" && !safe);
+           name == kEarlierAdapters || is_tokenizer_file(name) || (name == "adapter_model.bin" && !safe);
   }));
   fetch_named_templates(snapshot);
   return snapshot.folder();

@@ -32,7 +32,7 @@ std::filesystem::path fetch_gguf(const HubSettings& settings, const HubGguf& fil
 // like Snapshot and fetch_gguf, and when the repository lacks weights or a shard.
 std::filesystem::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRepository::Weights weights);
 
-// Fetches an adapter's configuration, weights, labels and tokenizer files.
+// Fetches an adapter's configuration, weights, labels and tokenizer files, and the names of earlier adapters.
 std::filesystem::path fetch_adapter(const HubSettings& settings, const RepoName& repo);
 
 }  // namespace fettle

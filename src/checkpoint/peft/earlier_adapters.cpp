@@ -13,18 +13,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns the recipe in fettle_run.json of the run that wrote the adapter; null if there is none. A file that cannot be
-// read is no reason to stop: it only describes a run.
+constexpr const char* kKeys[] = {"model_name_or_path", "adapter_name_or_path", "create_new_adapter"};
+
+// Returns the object in the file; null if there is none. A file that cannot be read is no reason to stop: it only
+// describes a run.
+nlohmann::json object_in(const fs::path& file) {
+  if (!fs::exists(file)) return nullptr;
+  try {
+    auto json = read_json_file<nlohmann::json>(file);
+    return json.is_object() ? json : nullptr;
+  } catch (const UserError&) {
+    return nullptr;
+  }
+}
+
+// Returns the recipe of the run that wrote the adapter, or its keys about adapters; null if there is no record.
 nlohmann::json recorded_recipe(const fs::path& adapter) {
   const fs::path folder = fs::weakly_canonical(adapter);
+  if (nlohmann::json keys = object_in(folder / kEarlierAdapters); keys.is_object()) return keys;
   const bool is_checkpoint = folder.filename().string().starts_with("checkpoint-");
   for (const fs::path& place : {folder, is_checkpoint ? folder.parent_path() : folder}) {
-    if (!fs::exists(place / kRunFile)) continue;
-    try {
-      const auto run = read_json_file<nlohmann::json>(place / kRunFile);
-      if (run.is_object() && run.contains("recipe") && run["recipe"].is_object()) return run["recipe"];
-    } catch (const UserError&) {
-    }
+    const nlohmann::json run = object_in(place / kRunFile);
+    if (run.is_object() && run.contains("recipe") && run["recipe"].is_object()) return run["recipe"];
   }
   return nullptr;
 }
@@ -52,6 +62,13 @@ bool same_model(const std::string& one, const std::string& other) {
 }
 
 }  // namespace
+
+void write_earlier_adapters(const fs::path& folder, const nlohmann::json& recipe) {
+  nlohmann::json keys = nlohmann::json::object();
+  for (const char* key : kKeys)
+    if (recipe.contains(key)) keys[key] = recipe[key];
+  write_json_file(folder / kEarlierAdapters, keys);
+}
 
 std::string missing_earlier_adapters(const std::string& model, const std::vector<std::string>& adapters) {
   for (size_t i = 0; i < adapters.size(); ++i) {
