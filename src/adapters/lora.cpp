@@ -318,6 +318,13 @@ bool saves_tied_head(const Model& model, const LoraOptions& options) {
                                               [](const Param& param) { return param.role == Role::kTokenEmbedding; });
 }
 
+LoraOptions without_stored(LoraOptions options) {
+  std::erase_if(options.saved, [&](const std::string& name) {
+    return std::ranges::find(options.only_stored, name) != options.only_stored.end();
+  });
+  return options;
+}
+
 std::vector<Param> saved_params(const Model& model, const LoraOptions& options) {
   std::vector<Param> params;
   std::vector<bool> matched(options.saved.size(), false);

@@ -39,7 +39,10 @@ struct LoraOptions {
   // The rank and alpha of gate_up are `gate_up_factor` times those of other modules. PEFT uses 2 when its config names
   // gate and up instead of gate_up.
   int64_t gate_up_factor = 1;
-  std::vector<std::string> saved = {};  // modules that are trained in full, like PEFT's modules_to_save
+  std::vector<std::string> saved = {};  // modules that the adapter has in full, like PEFT's modules_to_save
+  // Those entries of `saved` that are not trained, unless another entry of `saved` selects the same module: embedding
+  // and head, which PEFT stores without naming them if the vocabulary was resized.
+  std::vector<std::string> only_stored = {};
 
   // Returns the `scale` in scale * B A, for a module whose rank and alpha are `factor` times the options' rank and
   // alpha.
@@ -87,6 +90,9 @@ Tensor has_lora(const LoraOptions& options, const Tensor& layer);
 // Returns whether the name of the parameter's module, or of a module that contains it, ends with `saved`. PEFT's
 // modules_to_save selects in the same way.
 bool saved_with(std::string_view parameter, std::string_view saved);
+
+// Returns the options without the entries of `saved` that are only stored.
+LoraOptions without_stored(LoraOptions options);
 
 // Returns the parameters of the base that options.saved selects (see saved_with). If the model ties embedding and head,
 // an entry that matches the head's name selects the embedding. Throws UserError, which lists the modules, when an entry

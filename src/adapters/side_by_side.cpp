@@ -8,7 +8,7 @@ namespace fettle {
 
 std::string side_obstacle(const LoraOptions& options) {
   if (options.dora) return "it uses DoRA (use_dora)";
-  if (!options.saved.empty()) return "it has modules that are trained in full (modules_to_save)";
+  if (!options.saved.empty()) return "it has whole modules (modules_to_save, or tables that PEFT stored)";
   if (!options.parameters.empty()) return "it has LoRA weights of experts or routers (target_parameters)";
   return "";
 }

@@ -66,6 +66,7 @@ struct Param {
   bool trained = false;
   bool norm_offset = false;  // true for the offset (bias) of a norm
   int64_t head_rows = 0;     // rows of one head, in the weight of a query or key projection; 0: other parameters
+  bool of_adapter = false;   // a frozen parameter with the adapter's values instead of the base's
 
   bool stacked() const { return !layers.numbers.empty(); }
   bool of_experts() const;     // the checkpoint has one tensor per expert

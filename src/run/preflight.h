@@ -1,5 +1,5 @@
 // Defines checks of a run before it begins: that the model has positions for the longest example and embeddings for all
-// tokens, and that the run trains no table that the user may not expect.
+// tokens.
 #pragma once
 
 #include <filesystem>
@@ -14,10 +14,6 @@ namespace fettle {
 // a model with a table of learned positions (GPT-2, StarCoder). Only warns for a model that computes its positions
 // (rope, ALiBi): such a model can run, but was not trained for that length.
 void check_positions(const Run& run, const Examples& examples);
-
-// Warns if the run continues an adapter whose file has the embedding or the head although modules_to_save does not name
-// it. PEFT writes such files when tokens were added. Throws UserError like read_adapter_config.
-void warn_of_stored_tables(const Run& run);
 
 // Throws UserError when the tokenizer has more tokens than the vocabulary of the model in `folder`.
 void check_vocabulary(const Run& run, const std::filesystem::path& folder, const Tokenizer& tokenizer);

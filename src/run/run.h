@@ -164,9 +164,9 @@ struct Run {
   // Returns whether steps move (change) this frozen parameter. They move only the corrections of routers, and only if
   // `router_bias_rate` is above 0.
   bool moves(const Param& param) const;
-  // Returns whether checkpoints and results contain this frozen parameter. They do if the run starts from random
-  // weights or if steps move the parameter, because the base then lacks the parameter's values.
-  bool keeps(const Param& param) const { return from_scratch || moves(param); }
+  // Returns whether checkpoints and results contain this frozen parameter. They do if the base lacks its values: the
+  // run starts from random weights, steps move the parameter, or its values are the adapter's.
+  bool keeps(const Param& param) const { return from_scratch || moves(param) || param.of_adapter; }
   DType reference_dtype() const {
     return adapter.lora && reference.folder.empty() ? precision.trained : precision.frozen;
   }

@@ -64,13 +64,15 @@ bool is_copied(const Run& run, const std::string& name) {
 // that are copied from the base.
 NamedShapes result_shapes(const Run& run, const ModelRepository& base) {
   NamedShapes out;
-  for (const Param& param : run.adapter.lora ? run.trained : run.model.params)
+  std::vector<Param> params = run.adapter.lora ? run.trained : run.model.params;
+  std::ranges::copy_if(run.frozen, std::back_inserter(params), &Param::of_adapter);
+  for (const Param& param : params)
     for (const int64_t index : stored_numbers(run, param))
       out.emplace_back(
           run.adapter.lora ? adapter_key(param.stored_name(index)) : written_name(run, base, param.stored_name(index)),
           Shape{param.written_dtype(result_dtype(run)), result_dims(run, param)});
   if (run.adapter.lora && saves_tied_head(run.model, *run.adapter.lora))
-    for (const Param& param : run.trained)
+    for (const Param& param : params)
       if (param.role == Role::kTokenEmbedding)
         out.emplace_back(adapter_key(tied_head(run.model)), Shape{result_dtype(run), param.dims});
   if (run.adapter.lora) return out;
@@ -107,8 +109,9 @@ AdapterConfig adapter_config(const Run& run) {
   if (run.model.classifies()) config.task_type = "SEQ_CLS";
   config.use_rslora = run.adapter.lora->rslora;
   config.use_dora = run.adapter.lora->dora;
-  config.modules_to_save = run.adapter.lora->saved;
-  if (saves_tied_head(run.model, *run.adapter.lora))
+  const LoraOptions trained = without_stored(*run.adapter.lora);
+  config.modules_to_save = trained.saved;
+  if (saves_tied_head(run.model, trained))
     for (const std::string& name : {run.model.head().hf_name, tied_head(run.model)}) {
       if (std::ranges::none_of(config.modules_to_save,
                                [&](const std::string& saved) { return saved_with(name, saved); }))
@@ -273,7 +276,7 @@ void ResultWriter::finish() {
   // The result has no quantization_config, because its weights are floats even if the base's weights are quantised.
   const bool was_quantised = remove_quantization(base);
   if (was_quantised && model_) write_json_file(folder_ / "config.json", base);
-  if (adapter_ && !run_.merged.empty())
+  if (adapter_ && !run_.adapter.merged.empty())
     write_earlier_adapters(folder_, nlohmann::json::parse(run_.output.changed_keys));
   if (!run_.model.classifies()) return;
   const std::optional<LabelSet>& labels = run_.labels();

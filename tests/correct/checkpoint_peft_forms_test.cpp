@@ -150,6 +150,7 @@ TEST(PeftForms, TablesThatNoListNames) {
   copy_adapter(reference_model("llama") / "adapter_final", folder / "fits", same, tables(model.config.vocab_size));
   const LoraOptions options = adapter_options(open_adapter(folder / "fits"), model);
   EXPECT_THAT(options.saved, testing::UnorderedElementsAre("embed_tokens", "lm_head"));
+  EXPECT_THAT(without_stored(options).saved, testing::IsEmpty());
   copy_adapter(reference_model("llama") / "adapter_final", folder / "more", same, tables(model.config.vocab_size + 2));
   EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "more"), model); }),
               AllOf(HasSubstr("trained with other tokens"), HasSubstr("add_tokens")));

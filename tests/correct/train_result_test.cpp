@@ -8,6 +8,7 @@
 #include "data/chat/chat.h"
 #include "data_fixtures.h"
 #include "families.h"
+#include "made_adapter.h"
 #include "model_copies.h"
 #include "paths.h"
 #include "resolve_run.h"
@@ -234,6 +235,40 @@ TEST(AdapterResult, APatternHasTheNumbersOfTheLayers) {
   const nlohmann::json config = nlohmann::json::parse(read_text(folder / "adapter_config.json"));
   EXPECT_EQ(config["layers_to_transform"], nullptr);
   EXPECT_THAT(config["target_modules"].get<std::string>(), testing::HasSubstr("layers\\.(?:1)\\.(self_attn\\.q_proj)"));
+}
+
+// PEFT writes an adapter without these names in modules_to_save if the vocabulary was resized.
+TEST(AdapterResult, KeepsTablesThatAreOnlyStored) {
+  for (const char* name : {"llama", "gemma"}) {  // Gemma's head is its embedding
+    SCOPED_TRACE(name);
+    Recipe recipe = reference_recipe(name);
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    const TempFolder folder;
+    make_adapter(folder / "made", make_model(repository.config(), "config.json"),
+                 {.rank = 2, .alpha = 4, .modules = {"self_attn.q_proj"}, .saved = {"embed_tokens"}}, 1);
+    const auto continued = [&](const std::string& from, const std::string& to) {
+      recipe.adapter_name_or_path = {(folder / from).string()};
+      auto run = make_run(recipe, repository.config(), "config.json", 1);
+      std::filesystem::create_directories(folder / to);
+      write_result(folder / to, run, repository, load_state(cpu_devices(), run, repository, false));
+      return run;
+    };
+    EXPECT_FALSE(std::ranges::all_of(continued("made", "listed").trained, &Param::is_lora));
+    nlohmann::json config = nlohmann::json::parse(read_text(folder / "listed/adapter_config.json"));
+    EXPECT_FALSE(config["modules_to_save"].is_null());
+    config["modules_to_save"] = nullptr;
+    write_text(folder / "listed/adapter_config.json", config.dump());
+    EXPECT_TRUE(std::ranges::all_of(continued("listed", "stored").trained, &Param::is_lora));
+    EXPECT_EQ(nlohmann::json::parse(read_text(folder / "stored/adapter_config.json"))["modules_to_save"], nullptr);
+    const SafetensorsFile wanted = SafetensorsFile::open(folder / "listed/adapter_model.safetensors"),
+                          got = SafetensorsFile::open(folder / "stored/adapter_model.safetensors");
+    ASSERT_EQ(got.entries().size(), wanted.entries().size());
+    for (const TensorEntry& entry : wanted.entries()) {
+      const TensorEntry* found = got.find(entry.name);
+      ASSERT_NE(found, nullptr) << entry.name;
+      EXPECT_TRUE(std::ranges::equal(got.read(*found).as<float>(), wanted.read(entry).as<float>())) << entry.name;
+    }
+  }
 }
 
 // With `template`, the result renders conversations as in training.

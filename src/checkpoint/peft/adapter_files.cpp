@@ -165,14 +165,17 @@ std::vector<std::string> other_names(std::string_view module) {
   return module.starts_with("lm_head") ? std::vector{replaced("", kWrapped)} : std::vector<std::string>();
 }
 
-// If the vocabulary was resized, PEFT stores embedding and head without naming them in modules_to_save. Adds them.
-void add_unlisted_tables(const TensorFile& file, std::vector<std::string>& modules_to_save) {
+// Returns whether modules_to_save or only_stored selects the tensor.
+bool is_listed(const AdapterConfig& config, std::string_view tensor) {
+  const auto selects = [&](const std::string& module) { return saved_with(tensor, module); };
+  return std::ranges::any_of(config.modules_to_save, selects) || std::ranges::any_of(config.only_stored, selects);
+}
+
+void find_only_stored(const TensorFile& file, AdapterConfig& config) {
   for (const char* table : {"embed_tokens", "lm_head"})
-    for (const TensorEntry& entry : file.entries()) {
-      const bool listed = std::ranges::any_of(
-          modules_to_save, [&](const std::string& module) { return saved_with(entry.name, module); });
-      if (!listed && entry.name.ends_with(fmt::format(".{}.weight", table))) modules_to_save.push_back(table);
-    }
+    for (const TensorEntry& entry : file.entries())
+      if (!is_listed(config, entry.name) && entry.name.ends_with(fmt::format(".{}.weight", table)))
+        config.only_stored.push_back(table);
 }
 
 // Sorts an adapter's tensors by module and part. Throws UserError on an unknown key.
@@ -188,11 +191,8 @@ std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterCon
     name.remove_prefix(kModulePrefix.size());
     if (!is_float(entry.shape.dtype)) refuse("is not a float tensor");
     const auto [module, part] = module_and_part(name);
-    if (part == AdapterPart::kSaved) {
-      const bool listed = std::any_of(config.modules_to_save.begin(), config.modules_to_save.end(),
-                                      [&](const std::string& saved) { return saved_with(name, saved); });
-      if (!listed) refuse("is neither a LoRA weight nor part of modules_to_save");
-    }
+    if (part == AdapterPart::kSaved && !is_listed(config, name))
+      refuse("is neither a LoRA weight nor part of modules_to_save");
     tensors.push_back({std::string(module), part, &entry});
   }
   std::sort(tensors.begin(), tensors.end(), [](const AdapterTensor& a, const AdapterTensor& b) {
@@ -350,7 +350,7 @@ TensorFile open_adapter_weights(const fs::path& folder) {
 AdapterFolder read_adapter(const fs::path& folder, AdapterSupport support) {
   AdapterConfig config = read_adapter_config(folder, support);
   TensorFile file = open_adapter_weights(folder);
-  if (support.modules_to_save) add_unlisted_tables(file, config.modules_to_save);
+  if (support.modules_to_save) find_only_stored(file, config);
   std::vector<AdapterTensor> tensors = name_tensors(file, config);
   AdapterFolder adapter{std::move(config), std::move(file), std::move(tensors)};
   bool lora = false;

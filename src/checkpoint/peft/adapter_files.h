@@ -36,7 +36,10 @@ struct AdapterConfig {
   // that match the pattern. If several patterns match a module, the first one counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
-  std::vector<std::string> modules_to_save;    // modules that are trained in full
+  std::vector<std::string> modules_to_save;  // modules that are trained in full
+  // Modules that the file stores although modules_to_save does not name them: read_adapter adds the embedding and the
+  // head, which PEFT stores if the vocabulary was resized. Such a module replaces the base's, and is not trained.
+  std::vector<std::string> only_stored;
   std::vector<std::string> target_parameters;  // parameters of experts: "mlp.experts.gate_up_proj"
   bool use_rslora = false;
   bool use_dora = false;

@@ -24,13 +24,19 @@ void take_adapters(Run& run, const Recipe& recipe, const ModelFolders& models, b
   run.adapter.pissa_iterations = recipe.pissa_iter;
 }
 
-// Trains the LoRA weights and the saved modules. Freezes all other weights of the base.
-void divide_for_lora(Run& run) {
+// Trains the LoRA weights and the saved modules, but not those that are only stored. Freezes all other weights of the
+// base. Without training, all weights of the adapter are in `trained`.
+void divide_for_lora(Run& run, bool trains) {
   run.trained = lora_params(run.model, *run.adapter.lora);
-  const std::vector<Param> saved = saved_params(run.model, *run.adapter.lora);
-  for (const Param& param : run.model.params) {
-    const bool trained = std::ranges::find(saved, param.hf_name, &Param::hf_name) != saved.end();
-    (trained ? run.trained : run.frozen).push_back(param);
+  const std::vector<Param> saved = saved_params(run.model, *run.adapter.lora),
+                           changed = trains ? saved_params(run.model, without_stored(*run.adapter.lora)) : saved;
+  const auto has = [](const std::vector<Param>& params, const Param& param) {
+    return std::ranges::find(params, param.hf_name, &Param::hf_name) != params.end();
+  };
+  for (Param param : run.model.params) {
+    const bool trained = has(changed, param);
+    param.of_adapter = !trained && has(saved, param);
+    (trained ? run.trained : run.frozen).push_back(std::move(param));
   }
 }
 
@@ -53,7 +59,7 @@ void divide_params(Run& run, const Recipe& recipe, const ModelFolders& models, P
   if (trains ? recipe.finetuning_type == "lora" && !recipe.train_from_scratch : adapted) {
     take_adapters(run, recipe, models, trains);
     split_stored_stacks(run, recipe, purpose, file);
-    divide_for_lora(run);
+    divide_for_lora(run, trains);
   } else if (!trains) {
     split_stored_stacks(run, recipe, purpose, file);
     run.frozen = run.model.params;

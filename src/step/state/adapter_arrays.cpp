@@ -24,8 +24,9 @@ void apply(Devices& devices, const Program& program, const Bindings& inputs,
 
 }  // namespace
 
-DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter) {
-  const Dims dims = stacked_shape(param, run.precision.trained).dims;
+DeviceBuffer load_from_adapter(const Devices& devices, const Run& run, const Param& param, DType dtype,
+                               const AdapterFolder& adapter) {
+  const Dims dims = stacked_shape(param, dtype).dims;
   const std::vector<int64_t>& layers = run.adapter.lora->layers;
   auto find = [&](const std::string& name) -> StoredTensor {
     const TensorEntry* entry = adapter.find(name);
@@ -35,8 +36,8 @@ DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& p
       throw UserError("{}: the tensor '{}' is missing", adapter.file.path().string(), adapter_key(name));
     return {&adapter.file, entry};
   };
-  return load_param(devices.client(), param, run.precision.trained,
-                    layout_of(run.partition(param), dims, run.sharding.mesh()), find, {}, memory_kind(param.memory));
+  return load_param(devices.client(), param, dtype, layout_of(run.partition(param), dims, run.sharding.mesh()), find,
+                    {}, memory_kind(param.memory));
 }
 
 namespace {

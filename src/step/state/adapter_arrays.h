@@ -6,10 +6,11 @@
 
 namespace fettle {
 
-// Loads a trained parameter from the adapter: LoRA weights, or a module of modules_to_save. run.adapter.lora has the
-// adapter's options. The array has a slice for every layer. A layer without LoRA weights gets a copy of another layer's
-// weights, but the forward pass ignores this copy.
-DeviceBuffer load_trained(const Devices& devices, const Run& run, const Param& param, const AdapterFolder& adapter);
+// Loads a parameter from the adapter: LoRA weights, or a module of LoraOptions::saved. run.adapter.lora has the adapter's
+// options. The array has a slice for every layer. A layer without LoRA weights gets a copy of another layer's weights,
+// but the forward pass ignores this copy.
+DeviceBuffer load_from_adapter(const Devices& devices, const Run& run, const Param& param, DType dtype,
+                               const AdapterFolder& adapter);
 
 // Initialises the parts of a new adapter that depend on the base weights: DoRA's magnitudes and PiSSA's A and B.
 // PiSSA's initial A and B are also stored under the names that start_array() (run/run.h) returns, so that

@@ -84,7 +84,7 @@ class BaseWeights {
     for (const Param& one : run_.reference.params)
       state.buffers.emplace(
           reference_input(one),
-          adapter ? load_trained(devices_, run_, one, *adapter)
+          adapter ? load_from_adapter(devices_, run_, one, run_.precision.trained, *adapter)
           : other ? load_param(
                         devices_.client(), one, one.dtype.value_or(run_.reference_dtype()), param_layout(run_, one),
                         [&](const std::string& name) { return other->find(name); }, {}, memory_kind(one.memory))
@@ -165,10 +165,14 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   if (optimizer && run.state_on_disk()) state.disk = std::make_unique<DiskState>(devices, run);
   const Client& client = devices.client();
   BaseWeights base(devices, run, repository);
-  base.frozen_into(state);
-  base.reference_into(state);
   std::optional<AdapterFolder> adapter;
   if (!run.adapter.folder.empty()) adapter = open_adapter(run.adapter.folder);
+  for (const Param& param : run.frozen)
+    if (param.of_adapter)
+      state.buffers.emplace(frozen_input(param),
+                            load_from_adapter(devices, run, param, param.dtype.value_or(run.precision.frozen), *adapter));
+  base.frozen_into(state);
+  base.reference_into(state);
   std::vector<AdapterFolder> side_by_side;
   for (const SideAdapter& one : run.adapter.side_by_side) side_by_side.push_back(open_adapter(one.folder));
   for (const Param& param : run.trained) {
@@ -183,7 +187,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
     if (!side_by_side.empty())
       weight = load_joined(devices, run, param, side_by_side);
     else if (given)
-      weight = load_trained(devices, run, param, *adapter);
+      weight = load_from_adapter(devices, run, param, run.precision.trained, *adapter);
     else if (param.is_lora())
       weight = random_param(client, param, run.model.config, run.precision.trained, param_layout(run, param), run.seed,
                             memory_kind(param.memory));
