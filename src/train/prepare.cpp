@@ -79,14 +79,23 @@ WrittenStep Prepared::written() const {
 }
 
 std::optional<std::string> Prepared::nothing_to_do() const {
-  if (!resume || !has_result(asked.output.folder, resume->checkpoint) || chooses_other_weights(asked))
-    return std::nullopt;
-  const bool early = asked.best.ends_after(best_evaluation(record.comparable_log(), asked.best).not_better);
-  if (resume->step < length.total_steps && !early) return std::nullopt;
-  return fmt::format(
-      "{} is the end of the run, and the result is in {}, so there is nothing to do; raise {} to continue",
-      resume->checkpoint.string(), asked.output.folder,
-      early ? "early_stopping_patience" : "max_steps or num_train_epochs");
+  if (!resume || chooses_other_weights(asked)) return std::nullopt;
+  RunRecord end = record;
+  if (!has_result(asked.output.folder, resume->checkpoint)) {
+    // A run that saves its last step lacks this checkpoint only if the user removed it to go back.
+    const bool saves_end = length.save_every > 0 && !asked.best.save;
+    std::optional<TrainerState> later;
+    if (asked.output.resume_from == "true" && !saves_end)
+      later = later_result(asked.output.folder, resume->checkpoint);
+    if (!later) return std::nullopt;
+    end.trainer = std::move(*later);
+  }
+  const bool early = asked.best.ends_after(best_evaluation(end.comparable_log(), asked.best).not_better);
+  if (end.trainer.global_step < length.total_steps && !early) return std::nullopt;
+  return fmt::format("the run has ended at step {}, and the result is in {}, so there is nothing to do; raise {} to "
+                     "continue from {}",
+                     end.trainer.global_step, asked.output.folder,
+                     early ? "early_stopping_patience" : "max_steps or num_train_epochs", resume->checkpoint.string());
 }
 
 Prepared prepare(const Request& request, Devices& devices, const Processes& processes, Phases& phases) {

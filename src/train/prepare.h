@@ -56,8 +56,8 @@ struct Prepared {
   int64_t resumed_step() const { return resume ? resume->step : 0; }
   // Returns what the checkpoint says about its step; nothing is known for a new run.
   WrittenStep written() const;
-  // If the run continues from its last step and output_dir has the result that the recipe asks for, returns a message
-  // that says how to train further. Otherwise returns nullopt.
+  // If the run has ended and output_dir has the result that the recipe asks for, returns a message that says how to
+  // train further. Otherwise returns nullopt.
   std::optional<std::string> nothing_to_do() const;
 };
 

@@ -1,5 +1,6 @@
 #include "train/root_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,19 @@ bool has_result(const fs::path& output_dir, const fs::path& checkpoint) {
   const fs::path found = output_dir / "trainer_state.json", wanted = checkpoint / "trainer_state.json";
   return is_there(output_dir / kResultMark) && is_there(found) && is_there(wanted) &&
          log_without_best(found) == log_without_best(wanted);
+}
+
+std::optional<TrainerState> later_result(const fs::path& output_dir, const fs::path& checkpoint) {
+  const fs::path later = output_dir / "trainer_state.json", earlier = checkpoint / "trainer_state.json";
+  if (!is_there(output_dir / kResultMark) || !is_there(later) || !is_there(earlier)) return std::nullopt;
+  const auto log_of = [](const fs::path& file) { return log_without_best(file).value("log_history", nlohmann::json::array()); };
+  try {
+    const nlohmann::json whole = log_of(later), part = log_of(earlier);
+    const bool continues = part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());
+    return continues ? std::optional(read_trainer_state(later)) : std::nullopt;
+  } catch (const std::exception&) {
+    return std::nullopt;  // the result has a broken record
+  }
 }
 
 std::vector<std::string> earlier_result(const Run& run) {

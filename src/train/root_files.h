@@ -24,6 +24,11 @@ inline const char* const kResultMark = "all_results.json";
 // file trainer_state.json is the same in both folders, except for the best evaluation.
 bool has_result(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint);
 
+// If output_dir has the result of a run that continued this checkpoint (its log begins with the checkpoint's), returns
+// the record in trainer_state.json of the result.
+std::optional<TrainerState> later_result(const std::filesystem::path& output_dir,
+                                         const std::filesystem::path& checkpoint);
+
 // Returns the names of files in output_dir that may belong to an earlier run's result: weights, adapter, configs,
 // tokenizer, metrics and plots. Leaves out the model's Python code (remote code), and also checkpoints,
 // trainer_log.jsonl, fettle_run.json and report.html, which belong to the current run. If this run trains an adapter,

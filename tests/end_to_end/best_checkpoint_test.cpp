@@ -139,6 +139,29 @@ TEST_F(BestCheckpoint, AnEarlyEndSavesItsStep) {
   EXPECT_THAT(again.err, HasSubstr("nothing to do; raise early_stopping_patience to continue"));
 }
 
+// The newest checkpoint of such a run is seldom its last step. A chain of jobs must not train the rest again.
+TEST_F(BestCheckpoint, AFinishedRunIsNotTrainedAgainFromIt) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"early_stopping_patience=2"}}) {
+    const std::vector<std::string> keys =
+        words(with(more, {"save_strategy=best", "load_best_model_at_end=true", "resume_from_checkpoint=true"}));
+    std::filesystem::remove_all(folder_ / "out");
+    ASSERT_EQ(run_fettle(folder_, keys).code, 0);
+    const json before = state();
+    ASSERT_LT(best_step(), before["global_step"]);
+    const std::string log = read_text(folder_ / "out/trainer_log.jsonl");
+    const Outcome again = run_fettle(folder_, keys);
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("the run has ended at step " + before["global_step"].dump()));
+    EXPECT_EQ(state(), before);
+    EXPECT_EQ(read_text(folder_ / "out/trainer_log.jsonl"), log);
+    EXPECT_EQ(json::parse(read_text(folder_ / "out/fettle_run.json"))["state"], "finished");
+    if (!more.empty()) continue;
+    const Outcome further = run_fettle(folder_, with(keys, {"max_steps=14"}));
+    EXPECT_EQ(further.code, 0) << further.err;
+    EXPECT_EQ(state()["global_step"], 14);
+  }
+}
+
 // Returns the step of the smallest evaluation loss in `log` among the steps in `saved`.
 int64_t best_of(const json& log, const std::set<int64_t>& saved) {
   int64_t step = 0;
