@@ -67,8 +67,8 @@ int TrainingLoop::finish_step() {
   int signal = evaluate();
   // Several processes agree on a signal before the next step.
   if (signal == 0 && !with_.processes.several()) signal = InterruptScope::signal();
-  const bool advanced = state.step != first_step_;
-  if ((signal != 0 && advanced) || with_.recorder.saves()) save();
+  changed_ = changed_ || state.step != first_step_ || !with_.recorder.record().evaluation_due;
+  if ((signal != 0 && changed_) || with_.recorder.saves()) save();
   return signal != 0 ? stop(signal) : 0;
 }
 
@@ -95,14 +95,14 @@ void TrainingLoop::save() {
 }
 
 void TrainingLoop::save_before_bad_rows() {
-  if (with_.state.step == first_step_ || with_.state.step == saved_step_) return;
+  if (!changed_ || with_.state.step == saved_step_) return;
   checkpoints_.keep_old();
   save();
   settle_checkpoints();
 }
 
 int TrainingLoop::stop(int signal) {
-  if (with_.state.step == first_step_ && saved_step_ < 0) {
+  if (!changed_) {
     info("interrupted before the first step, so there is nothing to save");
     return 128 + signal;
   }

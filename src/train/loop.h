@@ -58,7 +58,7 @@ class TrainingLoop {
   // Saves the state before a step that failed because of its rows. Deletes no earlier checkpoint, because the weights
   // may contribute to the failure.
   void save_before_bad_rows();
-  // Makes sure that the last step has a checkpoint, if this process did a step. Returns 128 + signal.
+  // Makes sure that what this process did is in a checkpoint. Returns 128 + signal.
   int stop(int signal);
   // Tells the other processes that this one may now wait for the writer. Returns the writer.
   CheckpointWriter& enter_saving();
@@ -68,6 +68,7 @@ class TrainingLoop {
   StepProfile profile_;
   BatchPrefetcher prefetcher_;
   const int64_t first_step_;  // the state's step at the start
+  bool changed_ = false;      // there is something to save: a step, or the evaluation that the last run did not end
   int64_t saved_step_ = -1;
 };
 

@@ -85,17 +85,17 @@ std::optional<std::string> Prepared::nothing_to_do() const {
     // A run that saves its last step lacks this checkpoint only if the user removed it to go back.
     const bool saves_end = length.save_every > 0 && !asked.best.save;
     std::optional<TrainerState> later;
-    if (asked.output.resume_from == "true" && !saves_end)
-      later = later_result(asked.output.folder, resume->checkpoint);
+    if (asked.output.resume_from == "true" && !saves_end) later = later_result(asked.output.folder, resume->checkpoint);
     if (!later) return std::nullopt;
     end.trainer = std::move(*later);
   }
   const bool early = asked.best.ends_after(best_evaluation(end.comparable_log(), asked.best).not_better);
   if (end.trainer.global_step < length.total_steps && !early) return std::nullopt;
-  return fmt::format("the run has ended at step {}, and the result is in {}, so there is nothing to do; raise {} to "
-                     "continue from {}",
-                     end.trainer.global_step, asked.output.folder,
-                     early ? "early_stopping_patience" : "max_steps or num_train_epochs", resume->checkpoint.string());
+  return fmt::format(
+      "the run has ended at step {}, and the result is in {}, so there is nothing to do; raise {} to "
+      "continue from {}",
+      end.trainer.global_step, asked.output.folder, early ? "early_stopping_patience" : "max_steps or num_train_epochs",
+      resume->checkpoint.string());
 }
 
 Prepared prepare(const Request& request, Devices& devices, const Processes& processes, Phases& phases) {

@@ -72,7 +72,9 @@ bool has_result(const fs::path& output_dir, const fs::path& checkpoint) {
 std::optional<TrainerState> later_result(const fs::path& output_dir, const fs::path& checkpoint) {
   const fs::path later = output_dir / "trainer_state.json", earlier = checkpoint / "trainer_state.json";
   if (!is_there(output_dir / kResultMark) || !is_there(later) || !is_there(earlier)) return std::nullopt;
-  const auto log_of = [](const fs::path& file) { return log_without_best(file).value("log_history", nlohmann::json::array()); };
+  const auto log_of = [](const fs::path& file) {
+    return log_without_best(file).value("log_history", nlohmann::json::array());
+  };
   try {
     const nlohmann::json whole = log_of(later), part = log_of(earlier);
     const bool continues = part.size() <= whole.size() && std::equal(part.begin(), part.end(), whole.begin());

@@ -9,14 +9,17 @@
 namespace fettle {
 namespace {
 
-// The keys that name files. Hosts may have the same files in different places. What the files contain is compared
+// The keys that name places. Hosts may have the same files in different places. What is read from them is compared
 // later.
 constexpr const char* kPlaces[] = {"model_name_or_path", "adapter_name_or_path", "ref_model",   "dataset",
-                                   "eval_dataset",       "dataset_dir",          "offload_dir", "logging_dir"};
+                                   "eval_dataset",       "dataset_dir",          "offload_dir", "logging_dir",
+                                   "cache_dir"};
 
-nlohmann::json without_places(nlohmann::json recipe) {
-  for (const char* key : kPlaces) recipe.erase(key);
-  return recipe;
+// Returns the keys with the number of places instead of the places, so that a key that only one host sets is found.
+nlohmann::json without_places(nlohmann::json keys) {
+  for (const char* key : kPlaces)
+    if (keys.contains(key)) keys[key] = keys[key].is_array() ? nlohmann::json(keys[key].size()) : nlohmann::json();
+  return keys;
 }
 
 }  // namespace

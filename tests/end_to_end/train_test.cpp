@@ -4,6 +4,7 @@
 
 #include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/safetensors.h"
+#include "environment.h"
 #include "run_fettle.h"
 
 namespace fettle {
@@ -238,9 +239,21 @@ TEST(Interrupt, EndsAnEvaluationWhichTheNextStartRepeats) {
   EXPECT_THAT(stopped.err, HasSubstr("interrupted: step 2 is saved"));
   EXPECT_FALSE(std::filesystem::exists(folder / "cut/adapter_model.safetensors"));
 
-  const Outcome resumed = run_fettle(folder, with(words("cut"), {"resume_from_checkpoint=true"}));
+  // A signal comes just after the evaluation, before a step. The evaluation is not lost.
+  const auto again = with(words("cut"), {"resume_from_checkpoint=true"});
+  {
+    const Environment faults[] = {{"LD_PRELOAD", FETTLE_FAULTS},
+                                  {"FAULT_CALL", "write"},
+                                  {"FAULT_PATH", "trainer_log.jsonl"},
+                                  {"FAULT_ERRNO", "TERM_AFTER"},
+                                  {"FAULT_NTH", "1"}};
+    const Outcome evaluated = run_fettle(folder, with(again, {"save_steps=4", "max_steps=4"}));
+    EXPECT_EQ(evaluated.code, 143) << evaluated.err;
+    EXPECT_THAT(evaluated.err, AllOf(HasSubstr("eval at step 2"), HasSubstr("interrupted: step 2 is saved")));
+  }
+  const Outcome resumed = run_fettle(folder, again);
   ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("eval at step 2"));
+  EXPECT_THAT(resumed.err, Not(HasSubstr("eval at step 2")));
   ASSERT_EQ(run_fettle(folder, words("whole")).code, 0);
   for (const char* file : {"", "checkpoint-2"}) {
     const auto losses = [&](const char* output) {

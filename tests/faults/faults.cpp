@@ -7,7 +7,7 @@
 //   FAULT_COUNT   the number of chosen calls that fail in a row (1); "all": the first one and all later ones
 //   FAULT_ERRNO   how the calls fail: the name of an errno of kErrors (EIO), or
 //                 KILL: the process gets SIGKILL instead of the call, or
-//                 KILL_AFTER: the process gets SIGKILL right after the call
+//                 KILL_AFTER or TERM_AFTER: the process gets SIGKILL or SIGTERM right after the call
 //   FAULT_LOG     a file that gets a line for each chosen call: "NUMBER CALL PATH", with " !" if the call failed
 //   FAULT_BUDGET  the size of the disk in bytes. When the writes under FAULT_PATH have used all of them, the next
 //                 FAULT_COUNT writes fail with ENOSPC. Deleting files frees nothing. The log then has lines with "fits"
@@ -61,6 +61,7 @@ struct Plan {
     const std::string name = setting("FAULT_ERRNO");
     if (name == "KILL") return kKill;
     if (name == "KILL_AFTER") return kKillAfter;
+    if (name == "TERM_AFTER") return kTermAfter;
     for (const Named& one : kErrors)
       if (name == one.name) return one.number;
     if (name.empty()) return EIO;
@@ -129,7 +130,7 @@ Result meet(const char* call, const std::string& path, Result failed, Call go) {
     return failed;
   }
   const Result result = go();
-  if (error == kKillAfter) syscall(SYS_kill, getpid(), SIGKILL);
+  if (error == kKillAfter || error == kTermAfter) syscall(SYS_kill, getpid(), error == kKillAfter ? SIGKILL : SIGTERM);
   return result;
 }
 
