@@ -1,6 +1,8 @@
 // This file shows a whole run on one page: it calls each part of the run once, from the recipe to the result.
 #include "train/finetune.h"
 
+#include <memory>
+
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/report_error.h"
@@ -143,13 +145,14 @@ int finetune(const std::function<Request()>& open) {
     processes.enter("downloading");
     const Request request = open();
     processes.enter("starting");
-    RunFile run_file;
+    const auto run_file = std::make_shared<RunFile>();
+    processes.before_end([run_file](const std::string& message) { run_file->end("failed", message); });
     try {
-      const int code = train(request, processes, run_file);
-      run_file.end(code == 0 ? "finished" : "stopped");
+      const int code = train(request, processes, *run_file);
+      run_file->end(code == 0 ? "finished" : "stopped");
       return code;
     } catch (const std::exception&) {
-      run_file.end("failed", current_failure().text);
+      run_file->end("failed", current_failure().text);
       throw;
     }
   };

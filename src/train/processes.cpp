@@ -82,6 +82,10 @@ void Processes::end_job(int exit_code, const std::string& message) {
   if (several()) fate_->end_job(exit_code, message);
 }
 
+void Processes::before_end(std::function<void(const std::string&)> record) const {
+  if (several() && first()) fate_->before_end(std::move(record));
+}
+
 void Processes::enter(const std::string& phase) const {
   if (fate_ != nullptr) fate_->enter(phase);
 }

@@ -38,6 +38,9 @@ class Processes {
   int end_together(const std::function<int()>& body);
   // Call this after end_together has thrown and the message is printed (Fate::end_job).
   void end_job(int exit_code, const std::string& message);
+  // If this process is the first, sets a function that records the reason before it ends because of another process
+  // (Fate::before_end).
+  void before_end(std::function<void(const std::string& message)> record) const;
   // Records the current phase of this process ("compiling"), for the table that is printed when a run hangs.
   void enter(const std::string& phase) const;
   // Call this before each step. Returns 0 when the step may run. After any process has received a signal, all processes

@@ -238,6 +238,11 @@ TEST_F(SeveralProcesses, ADeathEndsAllAndLeavesTheLastCheckpoint) {
     const auto kept = newest_checkpoint(folder_ / out);
     ASSERT_TRUE(kept);
     EXPECT_NO_THROW(StateReader(state_folder(kept->path)).verify());
+    if (dying == 0) continue;
+    const auto recorded = nlohmann::json::parse(read_text(folder_ / out / "fettle_run.json"));
+    EXPECT_EQ(recorded["state"], "failed");
+    EXPECT_THAT(recorded["message"], HasSubstr("gives no sign of life"));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / out / "report.html"));
   }
 }
 

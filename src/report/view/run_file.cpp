@@ -5,6 +5,7 @@
 
 #include <ctime>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "base/files/json_file.h"
@@ -115,6 +116,7 @@ bool last_run_finished(const fs::path& folder) {
 }
 
 void RunFile::begin(const RunFacts& facts, bool report) {
+  const std::lock_guard lock(mutex_);
   try {
     folder_ = fs::absolute(facts.run.output.folder);
     presence_ = Presence::in(folder_);
@@ -128,15 +130,17 @@ void RunFile::begin(const RunFacts& facts, bool report) {
 }
 
 void RunFile::end(const std::string& state, const std::string& message) {
-  if (folder_.empty()) return;
+  const std::lock_guard lock(mutex_);
+  const fs::path folder = std::exchange(folder_, {});
+  if (folder.empty()) return;
   try {
-    const auto there = read_json_file<ordered_json>(folder_ / kRunFile);
+    const auto there = read_json_file<ordered_json>(folder / kRunFile);
     if (there.value("id", "") != json_["id"]) return;  // the next run in this folder has already begun
     json_["state"] = state;
     json_["message"] = message;
     json_["ended"] = std::time(nullptr);
-    write_file(folder_ / kRunFile, json_.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
-    if (report_) write_html_report(folder_);
+    write_file(folder / kRunFile, json_.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    if (report_) write_html_report(folder);
   } catch (const std::exception& error) {
     warn("the end of the run cannot be written to {} and {}: {}", kRunFile, kReportFile, error.what());
   }

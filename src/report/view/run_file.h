@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -42,16 +43,18 @@ nlohmann::ordered_json run_facts_json(const RunFacts& facts);
 // only describes a run.
 bool last_run_finished(const std::filesystem::path& folder);
 
-// A problem with these files only causes a warning; the run continues.
+// A problem with these files only causes a warning; the run continues. Several threads may call the functions.
 class RunFile {
  public:
   // Writes fettle_run.json into the run's folder. Without this call, end() does nothing. `report` says whether end()
   // writes report.html.
   void begin(const RunFacts& facts, bool report);
-  // `state` is finished, stopped (by a signal) or failed; `message` says why the run failed.
+  // `state` is finished, stopped (by a signal) or failed; `message` says why the run failed. Only the first call
+  // counts.
   void end(const std::string& state, const std::string& message = "");
 
  private:
+  std::mutex mutex_;
   std::filesystem::path folder_;
   // Shows other processes that this process uses the folder. If this process is killed, the next run can tell that an
   // unfinished file in the folder is a leftover.

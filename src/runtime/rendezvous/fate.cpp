@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
@@ -59,6 +60,11 @@ Fate::~Fate() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+void Fate::before_end(std::function<void(const std::string&)> record) {
+  const std::lock_guard lock(mutex_);
+  record_ = std::move(record);
 }
 
 void Fate::enter(const std::string& phase) {
@@ -283,6 +289,15 @@ void Fate::watch_store() {
   }
 }
 
+void Fate::record_end(const std::string& message) {
+  const std::unique_lock lock(mutex_);
+  if (!record_) return;
+  std::packaged_task<void()> task([record = record_, message] { record(message); });
+  const std::future<void> recorded = task.get_future();
+  std::thread(std::move(task)).detach();  // the file server may be what hangs
+  recorded.wait_for(std::chrono::duration<double>(times_.farewell));
+}
+
 void Fate::end(int exit_code, const std::string& message) {
   bool own = false;
   {
@@ -293,6 +308,7 @@ void Fate::end(int exit_code, const std::string& message) {
   if (own) throw Ended();  // the main thread prints the reason and ends this process
   log_line(LogLevel::kQuiet, fmt::format("error: the run ends: {}", message));
   fail(exit_code, message);
+  record_end(message);
   std::this_thread::sleep_for(
       std::chrono::milliseconds(300));  // gives the failed process some time to print its message
   run_.store().end_job(exit_code, message);

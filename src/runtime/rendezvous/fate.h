@@ -3,6 +3,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -19,7 +20,8 @@ struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
   double silence = 8;   // a process without a sign of life for this time counts as dead
   double hang = 3600;   // a training step that takes this long counts as hanging; other phases get six times as long
-  double farewell = 3;  // longest time that a failing process waits until the others know of its failure
+  double farewell = 3;  // longest time that a process waits before it ends: until others know of its failure, and for
+                        // before_end
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS (hang). Throws UserError when one is not a number
   // of 1 or more.
   static FateTimes from_environment();
@@ -40,6 +42,9 @@ class Fate {
   Fate(const Fate&) = delete;
   ~Fate();  // stops watching; if leave() was not called, the others treat this process as dead
 
+  // Sets a function that records the reason before this process ends because of another process. A thread of its own
+  // calls it, and its end is awaited for FateTimes::farewell seconds.
+  void before_end(std::function<void(const std::string& message)> record);
   // Sets what this process does from now on, such as "loading weights". A new phase counts as progress.
   void enter(const std::string& phase);
   // Call this before each step. Returns 0 when the step may run. If a process got a signal, waits until all processes
@@ -74,6 +79,7 @@ class Fate {
   void look_at_all();
   void look_at_first();
   int stop_before_launch(std::unique_lock<std::mutex>& lock);
+  void record_end(const std::string& message);
   [[noreturn]] void end(int exit_code, const std::string& message);
   std::string table() const;
 
@@ -89,6 +95,7 @@ class Fate {
   int signal_ = 0;
   int failed_ = 0;
   std::string failure_;
+  std::function<void(const std::string&)> record_;
   bool left_ = false, done_ = false;
 
   std::mutex publishing_;
