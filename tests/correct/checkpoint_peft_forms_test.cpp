@@ -102,7 +102,7 @@ TEST(PeftForms, PatternsOfTheClassForText) {
     adapter_options(open_adapter(text), model);
   };
   check("qwen3_5", "adapter_final", "model.language_model.", ".*",
-        "different ranks or alphas, which is not supported (here: model.layers.0.");
+        "different ranks or alphas, which is not supported (here: model.layers.");
   check("llama4", "variants/experts_final", "language_model.model.", ".*experts.*", "has its own rank or alpha");
 }
 

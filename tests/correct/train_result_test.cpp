@@ -2,13 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "checkpoint/peft/adapter_files.h"
 #include "data/chat/chat.h"
 #include "data_fixtures.h"
 #include "families.h"
-#include "made_adapter.h"
 #include "model_copies.h"
 #include "paths.h"
 #include "resolve_run.h"
@@ -242,26 +242,39 @@ TEST(AdapterResult, KeepsTablesThatAreOnlyStored) {
   for (const char* name : {"llama", "gemma"}) {  // Gemma's head is its embedding
     SCOPED_TRACE(name);
     Recipe recipe = reference_recipe(name);
+    recipe.additional_target = {"embed_tokens"};
     const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
     const TempFolder folder;
-    make_adapter(folder / "made", make_model(repository.config(), "config.json"),
-                 {.rank = 2, .alpha = 4, .modules = {"self_attn.q_proj"}, .saved = {"embed_tokens"}}, 1);
-    const auto continued = [&](const std::string& from, const std::string& to) {
-      recipe.adapter_name_or_path = {(folder / from).string()};
-      auto run = make_run(recipe, repository.config(), "config.json", 1);
+    const auto only_lora = [&](const std::string& to) {
+      const auto run = make_run(recipe, repository.config(), "config.json", 1);
       std::filesystem::create_directories(folder / to);
       write_result(folder / to, run, repository, load_state(cpu_devices(), run, repository, false));
-      return run;
+      return std::ranges::all_of(run.trained, &Param::is_lora);
     };
-    EXPECT_FALSE(std::ranges::all_of(continued("made", "listed").trained, &Param::is_lora));
-    nlohmann::json config = nlohmann::json::parse(read_text(folder / "listed/adapter_config.json"));
+    EXPECT_FALSE(only_lora("listed"));
+
+    // The same adapter with other values, and without the names.
+    std::filesystem::copy(folder / "listed", folder / "stored");
+    nlohmann::json config = nlohmann::json::parse(read_text(folder / "stored/adapter_config.json"));
     EXPECT_FALSE(config["modules_to_save"].is_null());
     config["modules_to_save"] = nullptr;
-    write_text(folder / "listed/adapter_config.json", config.dump());
-    EXPECT_TRUE(std::ranges::all_of(continued("listed", "stored").trained, &Param::is_lora));
-    EXPECT_EQ(nlohmann::json::parse(read_text(folder / "stored/adapter_config.json"))["modules_to_save"], nullptr);
-    const SafetensorsFile wanted = SafetensorsFile::open(folder / "listed/adapter_model.safetensors"),
-                          got = SafetensorsFile::open(folder / "stored/adapter_model.safetensors");
+    write_text(folder / "stored/adapter_config.json", config.dump());
+    const SafetensorsFile listed = SafetensorsFile::open(folder / "listed/adapter_model.safetensors");
+    NamedShapes shapes;
+    for (const TensorEntry& entry : listed.entries()) shapes.emplace_back(entry.name, entry.shape);
+    SafetensorsWriter writer(folder / "stored/adapter_model.safetensors", shapes);
+    for (const TensorEntry& entry : listed.entries()) {
+      HostArray array = listed.read(entry);
+      for (float& value : array.as<float>()) value += 0.5F;
+      writer.write(entry.name, {array.data(), static_cast<size_t>(array.bytes())});
+    }
+    writer.finish();
+
+    recipe.adapter_name_or_path = {(folder / "stored").string()};
+    EXPECT_TRUE(only_lora("next"));
+    EXPECT_EQ(nlohmann::json::parse(read_text(folder / "next/adapter_config.json"))["modules_to_save"], nullptr);
+    const SafetensorsFile wanted = SafetensorsFile::open(folder / "stored/adapter_model.safetensors"),
+                          got = SafetensorsFile::open(folder / "next/adapter_model.safetensors");
     ASSERT_EQ(got.entries().size(), wanted.entries().size());
     for (const TensorEntry& entry : wanted.entries()) {
       const TensorEntry* found = got.find(entry.name);

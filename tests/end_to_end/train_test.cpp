@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/safetensors.h"
 #include "environment.h"
@@ -382,9 +384,10 @@ TEST(Train, TablesThatAnAdapterOnlyStoresAreKept) {
   config["modules_to_save"] = nullptr;
   write_text(folder / "first/adapter_config.json", config.dump());
   const auto train_to = [&](int steps) {
-    const Outcome run = run_fettle(
-        folder, with(train_words(folder / "next"), {"adapter_name_or_path=" + first, "resume_from_checkpoint=true",
-                                                    "save_steps=1", "max_steps=" + std::to_string(steps)}));
+    const Outcome run =
+        run_fettle(folder, with(train_words(folder / "next"),
+                                {"adapter_name_or_path=" + first, "resume_from_checkpoint=true", "save_strategy=steps",
+                                 "save_steps=1", "max_steps=" + std::to_string(steps)}));
     EXPECT_EQ(run.code, 0) << run.err;
     EXPECT_EQ(nlohmann::json::parse(read_text(folder / "next/adapter_config.json"))["modules_to_save"], nullptr);
     const SafetensorsFile before = SafetensorsFile::open(folder / "first/adapter_model.safetensors"),

@@ -20,11 +20,10 @@ constexpr const char* kKeys[] = {"model_name_or_path", "adapter_name_or_path", "
 nlohmann::json object_in(const fs::path& file) {
   if (!fs::exists(file)) return nullptr;
   try {
-    auto json = read_json_file<nlohmann::json>(file);
-    return json.is_object() ? json : nullptr;
+    if (auto json = read_json_file<nlohmann::json>(file); json.is_object()) return json;
   } catch (const UserError&) {
-    return nullptr;
   }
+  return nullptr;
 }
 
 // Returns the recipe of the run that wrote the adapter, or its keys about adapters; null if there is no record.
