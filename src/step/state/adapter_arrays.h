@@ -6,9 +6,9 @@
 
 namespace fettle {
 
-// Loads a parameter from the adapter: LoRA weights, or a module of LoraOptions::saved. run.adapter.lora has the adapter's
-// options. The array has a slice for every layer. A layer without LoRA weights gets a copy of another layer's weights,
-// but the forward pass ignores this copy.
+// Loads a parameter from the adapter: LoRA weights, or a module of LoraOptions::saved. run.adapter.lora has the
+// adapter's options. The array has a slice for every layer. A layer without LoRA weights gets a copy of another layer's
+// weights, but the forward pass ignores this copy.
 DeviceBuffer load_from_adapter(const Devices& devices, const Run& run, const Param& param, DType dtype,
                                const AdapterFolder& adapter);
 

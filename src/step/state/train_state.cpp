@@ -169,8 +169,9 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   if (!run.adapter.folder.empty()) adapter = open_adapter(run.adapter.folder);
   for (const Param& param : run.frozen)
     if (param.of_adapter)
-      state.buffers.emplace(frozen_input(param),
-                            load_from_adapter(devices, run, param, param.dtype.value_or(run.precision.frozen), *adapter));
+      state.buffers.emplace(
+          frozen_input(param),
+          load_from_adapter(devices, run, param, param.dtype.value_or(run.precision.frozen), *adapter));
   base.frozen_into(state);
   base.reference_into(state);
   std::vector<AdapterFolder> side_by_side;
