@@ -95,7 +95,7 @@ void load(const Recipe& recipe, bool cold) {
   for (const Param& param : run.frozen) {
     const Dims dims = stacked_shape(param, DType::kF32).dims;
     arrays.push_back(load_param(
-        devices.client(), param, run.frozen_dtype, layout_of(run.partition(param), dims, run.sharding.mesh()),
+        devices.client(), param, run.precision.frozen, layout_of(run.partition(param), dims, run.sharding.mesh()),
         [&](const std::string& name) { return repository.find(name); },
         [&](int64_t bytes) {
           written += bytes;

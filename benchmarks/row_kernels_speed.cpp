@@ -123,7 +123,7 @@ std::vector<Tensor> adamw(Inputs& inputs) {
                      .state = {inputs.add(shape), inputs.add(shape)},
                      .divisor = scalar(512),
                      .factor = scalar(0.5),
-                     .sound = compare(scalar(0), Direction::kEQ, scalar(0)),
+                     .finite = compare(scalar(0), Direction::kEQ, scalar(0)),
                      .scalars = {},
                      .partition = {},
                      .of_state = {{}, {}}};

@@ -96,13 +96,13 @@ Run job_of(const Recipe& recipe) {
 
 TEST(PreferenceReference, CostsNothingWithANewAdapter) {
   Recipe recipe = pair_recipe();
-  EXPECT_TRUE(job_of(recipe).reference.empty());
+  EXPECT_TRUE(job_of(recipe).reference.params.empty());
   // An adapter that is trained further has an effect from the start. Rewards are measured relative to the model with
   // this adapter.
   recipe.adapter_name_or_path = {(reference_model("llama") / "adapter_final").string()};
-  EXPECT_EQ(job_of(recipe).reference.size(), job_of(recipe).trained.size());
+  EXPECT_EQ(job_of(recipe).reference.params.size(), job_of(recipe).trained.size());
   recipe.pref_loss = "orpo";
-  EXPECT_TRUE(job_of(recipe).reference.empty());
+  EXPECT_TRUE(job_of(recipe).reference.params.empty());
 }
 
 TEST(PreferenceReference, MayBeANamedModel) {
