@@ -73,6 +73,11 @@ TensorFile open_tensors(const fs::path& path) {
 
 }  // namespace
 
+void refuse_adapter(const std::string& name) {
+  throw UserError(
+      "{} is an adapter, not a model; set adapter_name_or_path to it and model_name_or_path to its base model", name);
+}
+
 ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
   check_folder(folder);
   ModelRepository repository;
@@ -80,10 +85,7 @@ ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
   const fs::path config = folder / "config.json";
   if (!fs::exists(config)) {
     require_whole_result(folder);
-    if (fs::exists(folder / "adapter_config.json"))
-      throw UserError(
-          "{} is an adapter, not a model; set adapter_name_or_path to it and model_name_or_path to its base model",
-          folder.string());
+    if (fs::exists(folder / "adapter_config.json")) refuse_adapter(folder.string());
     throw UserError("{} is missing; set model_name_or_path to a Hugging Face model folder", config.string());
   }
   repository.config_ = read_object(config);
@@ -110,6 +112,7 @@ void ModelRepository::open_weights() {
   } else if (has_file_ending(folder_, "pytorch_model-", ".bin")) {
     throw UserError("{} has shards but no pytorch_model.bin.index.json; download that file too", folder_.string());
   } else {
+    if (fs::exists(folder_ / "adapter_config.json")) refuse_adapter(folder_.string());
     throw UserError(
         "{} has no weights: there is no model.safetensors, no pytorch_model.bin and no index of either; download "
         "the weights, or train from random weights (train_from_scratch: true)",

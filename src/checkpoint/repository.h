@@ -12,6 +12,9 @@
 
 namespace fettle {
 
+// Throws UserError, which says what to do with `name`: an adapter where a model is wanted.
+[[noreturn]] void refuse_adapter(const std::string& name);
+
 // Move-only.
 class ModelRepository {
  public:

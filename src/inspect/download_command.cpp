@@ -66,7 +66,7 @@ fs::path fetch(const DownloadOptions& options) {
   if (names_part(options)) return fetch_split(settings, repo, {options.subset, options.split, ""})[0].parent_path();
   if (options.dataset) return fetch_rows(settings, repo);
   const Snapshot snapshot = Snapshot::open(settings, repo);
-  if (snapshot.has("adapter_config.json") && !snapshot.has("config.json")) return fetch_adapter(settings, repo);
+  if (is_adapter(snapshot)) return fetch_adapter(settings, repo);
   using Weights = ModelRepository::Weights;
   return fetch_model(settings, repo, options.without_weights ? Weights::kIgnored : Weights::kRequired);
 }

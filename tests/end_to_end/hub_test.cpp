@@ -250,7 +250,13 @@ TEST_F(HubCommands, ModelsWithoutUsableFiles) {
   EXPECT_THAT(run({"download", "org/broken"}).err,
               HasSubstr("says that tensor 'a' is in \"../../evil\", but the repository"));
   hub.put("models/org/adapter/adapter_config.json", "{}");
-  EXPECT_THAT(run({"data", "model_name_or_path=org/adapter"}).err, HasSubstr("is an adapter, not a model"));
+  EXPECT_THAT(run({"data", "model_name_or_path=org/adapter"}).err, HasSubstr("org/adapter is an adapter, not a model"));
+  hub.put("models/org/both/adapter_config.json", "{}");
+  hub.put("models/org/both/adapter_model.safetensors", "");
+  hub.put("models/org/both/config.json", "{}");
+  EXPECT_THAT(run({"train", "model_name_or_path=org/both", "dataset=r.jsonl", "output_dir=out"}).err,
+              HasSubstr("org/both is an adapter, not a model; set adapter_name_or_path to it"));
+  EXPECT_EQ(run({"download", "org/both"}).code, 0);
   EXPECT_THAT(run({"chat", "model_name_or_path=org/llama", "adapter_name_or_path=org/llama"}).err,
               HasSubstr("org/llama is not an adapter: it has no adapter_config.json"));
   EXPECT_THAT(run({"download", "org/rows", "--dataset", "--split", "train", "--all"}).err,

@@ -72,6 +72,12 @@ TEST_F(BadModel, NoWeights) {
   EXPECT_THAT(error(), HasSubstr("shards but no model.safetensors.index.json"));
 }
 
+// Trainers may write the base model's config.json beside the adapter.
+TEST_F(BadModel, AnAdapterWithAConfig) {
+  write_text(folder_ / "adapter_config.json", "{}");
+  EXPECT_THAT(error(), HasSubstr("is an adapter, not a model; set adapter_name_or_path to it"));
+}
+
 TEST_F(BadModel, ShardMissing) {
   write_shard("1.safetensors", "a");
   write_index(R"({"a":"1.safetensors","b":"2.safetensors"})");

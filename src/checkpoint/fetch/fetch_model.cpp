@@ -13,7 +13,6 @@
 #include "checkpoint/model_files.h"
 #include "checkpoint/peft/earlier_adapters.h"
 #include "data/classes/taught_labels.h"
-#include "hub/snapshot.h"
 
 namespace fettle {
 namespace {
@@ -71,6 +70,10 @@ bool contains_word(const std::string& path, const std::string& word) {
   return false;
 }
 
+bool has_weights(const Snapshot& snapshot) {
+  return std::ranges::any_of(kWeights, [&](const char* name) { return snapshot.has(name); });
+}
+
 std::string first_names(const Snapshot& snapshot) {
   Names names = names_where(snapshot, [](const std::string& name) { return name[0] != '.'; });
   const size_t all = names.size();
@@ -108,6 +111,7 @@ Names shards_of(const Snapshot& snapshot, const std::string& index, const RepoNa
 void fetch_weights(const Snapshot& snapshot, const RepoName& repo) {
   const auto found =
       std::find_if(std::begin(kWeights), std::end(kWeights), [&](const char* name) { return snapshot.has(name); });
+  if (found == std::end(kWeights) && snapshot.has("adapter_config.json")) refuse_adapter(repo.id);
   if (found == std::end(kWeights))
     throw UserError(
         "{} has no weights that Fettle reads: it has no model.safetensors, no pytorch_model.bin and no index of "
@@ -160,17 +164,11 @@ fs::path fetch_gguf(const HubSettings& settings, const HubGguf& file) {
 
 fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRepository::Weights weights) {
   const Snapshot snapshot = Snapshot::open(settings, repo);
-  const bool has_others =
-      std::any_of(std::begin(kWeights), std::end(kWeights), [&](const char* name) { return snapshot.has(name); });
-  if (!has_others && !gguf_models(snapshot).empty()) return fetch_gguf(settings, {repo, ""});
+  if (!has_weights(snapshot) && !gguf_models(snapshot).empty()) return fetch_gguf(settings, {repo, ""});
   if (!snapshot.has("config.json")) {
-    if (!snapshot.has("adapter_config.json"))
-      throw UserError("{} is not a model in Hugging Face's layout: it has no config.json; it has {}", repo.id,
-                      first_names(snapshot));
-    snapshot.fetch({"adapter_config.json"});
-    // The caller opens this folder with ModelRepository::open, which throws an error that says what to do with an
-    // adapter.
-    return snapshot.folder();
+    if (snapshot.has("adapter_config.json")) refuse_adapter(repo.id);
+    throw UserError("{} is not a model in Hugging Face's layout: it has no config.json; it has {}", repo.id,
+                    first_names(snapshot));
   }
   snapshot.fetch(names_where(snapshot, is_model_file));
   // An export to GGUF looks for the licence in these files. Everything else works without them.
@@ -181,6 +179,11 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
   snapshot.mark_missing({std::begin(kOptional), std::end(kOptional)});
   if (weights == ModelRepository::Weights::kRequired) fetch_weights(snapshot, repo);
   return snapshot.folder();
+}
+
+bool is_adapter(const Snapshot& snapshot) {
+  if (!snapshot.has("adapter_config.json")) return false;
+  return !snapshot.has("config.json") || (!has_weights(snapshot) && gguf_models(snapshot).empty());
 }
 
 fs::path fetch_adapter(const HubSettings& settings, const RepoName& repo) {

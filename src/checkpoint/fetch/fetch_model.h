@@ -8,6 +8,7 @@
 #include "checkpoint/repository.h"
 #include "hub/repo_name.h"
 #include "hub/settings.h"
+#include "hub/snapshot.h"
 
 namespace fettle {
 
@@ -29,8 +30,11 @@ std::filesystem::path fetch_gguf(const HubSettings& settings, const HubGguf& fil
 // and, if required, the weights. The weights are the first of these that exists: model.safetensors, the shards of
 // model.safetensors.index.json, pytorch_model.bin, or the shards of pytorch_model.bin.index.json. Returns the folder.
 // If a repository has only GGUF files, fetches and returns the GGUF file, which contains all of this. Throws UserError
-// like Snapshot and fetch_gguf, and when the repository lacks weights or a shard.
+// like Snapshot and fetch_gguf, and when the repository is an adapter's, or lacks weights or a shard.
 std::filesystem::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRepository::Weights weights);
+
+// Returns whether the repository has an adapter and no model. It may have the base model's config.json.
+bool is_adapter(const Snapshot& snapshot);
 
 // Fetches an adapter's configuration, weights, labels and tokenizer files, and the names of earlier adapters.
 std::filesystem::path fetch_adapter(const HubSettings& settings, const RepoName& repo);
