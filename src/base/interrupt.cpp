@@ -93,7 +93,8 @@ InterruptScope::InterruptScope() {
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   for (size_t i = 0; i < before_.size(); ++i) {
     sigaction(kSignals[i], &action, &before_[i]);
-    if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
+    const bool may_be_ignored = kSignals[i] != SIGINT && kSignals[i] != SIGTERM;
+    if (may_be_ignored && before_[i].sa_handler == SIG_IGN) std::signal(kSignals[i], SIG_IGN);
   }
 }
 

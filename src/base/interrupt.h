@@ -16,9 +16,9 @@ void end_on_signals();
 
 // While a scope is alive, the signals are recorded. A second signal of the same kind ends the process,
 // except within a second after the first: it then counts as the same signal, delivered twice. If both were typed on the
-// terminal (Ctrl-C), the second one always ends the process. If SIGHUP was ignored before (nohup), it stays ignored.
-// After SIGHUP, and after any signal while there is an InterruptNotice, writes to a closed pipe do not end the process.
-// Scopes may be nested.
+// terminal (Ctrl-C), the second one always ends the process. If SIGHUP, SIGUSR1 or SIGUSR2 was ignored before (nohup,
+// trap), it stays ignored. After SIGHUP, and after any signal while there is an InterruptNotice, writes to a closed
+// pipe do not end the process. Scopes may be nested.
 class InterruptScope {
  public:
   static constexpr size_t kSignalCount = 5;  // number of signals

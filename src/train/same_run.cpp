@@ -11,8 +11,18 @@ namespace {
 
 // The keys that name places. Hosts may have the same files in different places. What is read from them is compared
 // later.
-constexpr const char* kPlaces[] = {"model_name_or_path", "adapter_name_or_path", "ref_model",   "dataset",
-                                   "eval_dataset",       "dataset_dir",          "offload_dir", "logging_dir",
+constexpr const char* kPlaces[] = {"model_name_or_path",
+                                   "adapter_name_or_path",
+                                   "ref_model",
+                                   "dataset",
+                                   "eval_dataset",
+                                   "dataset_dir",
+                                   "offload_dir",
+                                   "logging_dir",
+                                   "plugin",
+                                   "data_cache",
+                                   "compile_cache",
+                                   "new_special_tokens_config",
                                    "cache_dir"};
 
 // Returns the keys with the number of places instead of the places, so that a key that only one host sets is found.

@@ -108,19 +108,21 @@ TEST(Interrupt, ASignalOfAnotherKindIsRecordedToo) {
   EXPECT_EQ(InterruptScope::signal(), SIGTERM);
 }
 
-TEST(Interrupt, AHangUpIsRecordedUnlessItIsIgnored) {
-  {
-    const InterruptScope scope;
-    std::raise(SIGHUP);
-    EXPECT_EQ(InterruptScope::signal(), SIGHUP);
+TEST(Interrupt, SignalsOfTerminalsAndSchedulersAreRecordedUnlessTheyAreIgnored) {
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) {
+    {
+      const InterruptScope scope;
+      std::raise(signal);
+      EXPECT_EQ(InterruptScope::signal(), signal);
+    }
+    std::signal(signal, SIG_IGN);  // as nohup and a shell's trap '' do
+    {
+      const InterruptScope scope;
+      std::raise(signal);
+      EXPECT_EQ(InterruptScope::signal(), 0);
+    }
+    EXPECT_EQ(std::signal(signal, SIG_DFL), SIG_IGN);
   }
-  std::signal(SIGHUP, SIG_IGN);  // nohup does this, too
-  {
-    const InterruptScope scope;
-    std::raise(SIGHUP);
-    EXPECT_EQ(InterruptScope::signal(), 0);
-  }
-  EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
 }
 
 TEST(Interrupt, ANoticeIsPrintedAtOnce) {

@@ -17,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 using NamedArrays = std::vector<std::pair<std::string, HostArray>>;
 
 Model model_of(const std::string& name) {
@@ -158,7 +157,7 @@ TEST(PeftForms, TablesThatNoListNames) {
   const std::string rows = std::to_string(model.config.vocab_size - 2);
   EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "fewer"), model); }),
               AllOf(HasSubstr("a base that was cut to " + rows + " rows"),
-                    HasSubstr("resize_token_embeddings(" + rows + ")"), Not(HasSubstr("add_tokens"))));
+                    HasSubstr("resize_token_embeddings(" + rows + ")"), HasSubstr("add only those")));
 }
 
 TEST(PeftForms, LoraWeightsOfSingleExperts) {

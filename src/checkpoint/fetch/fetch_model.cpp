@@ -194,9 +194,14 @@ fs::path fetch_adapter(const HubSettings& settings, const RepoName& repo) {
   const bool safe = snapshot.has("adapter_model.safetensors");
   snapshot.fetch(names_where(snapshot, [&](const std::string& name) {
     return name == "adapter_config.json" || name == "adapter_model.safetensors" || name == kAdapterLabels ||
-           name == kEarlierAdapters || is_tokenizer_file(name) || (name == "adapter_model.bin" && !safe);
+           (name == "adapter_model.bin" && !safe);
   }));
-  fetch_named_templates(snapshot);
+  // An adapter works without the other files. So a copy that lacks them can be used offline.
+  if (snapshot.online()) {
+    snapshot.fetch(names_where(
+        snapshot, [](const std::string& name) { return name == kEarlierAdapters || is_tokenizer_file(name); }));
+    fetch_named_templates(snapshot);
+  }
   return snapshot.folder();
 }
 

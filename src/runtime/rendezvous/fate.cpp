@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -294,8 +295,11 @@ void Fate::record_end(const std::string& message) {
   if (!record_) return;
   std::packaged_task<void()> task([record = record_, message] { record(message); });
   const std::future<void> recorded = task.get_future();
-  std::thread(std::move(task)).detach();  // the file server may be what hangs
-  recorded.wait_for(std::chrono::duration<double>(times_.farewell));
+  try {
+    std::thread(std::move(task)).detach();  // the file server may be what hangs
+    recorded.wait_for(std::chrono::duration<double>(times_.farewell));
+  } catch (const std::system_error&) {  // no thread can start; the process still ends as agreed
+  }
 }
 
 void Fate::end(int exit_code, const std::string& message) {
