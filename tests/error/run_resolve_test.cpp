@@ -178,8 +178,8 @@ TEST(ResolveError, Float8) {
       }
     }
   for (const char* with : {"host", "8.9", "9.0a", "10.0a", "12.0", "gfx950:sramecc+:xnack-", "gfx1201"})
-    EXPECT_EQ(on(with).float8, Float8{}) << with;
-  EXPECT_EQ(on("gfx942:sramecc+:xnack-").float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
+    EXPECT_EQ(on(with).precision.float8, Float8{}) << with;
+  EXPECT_EQ(on("gfx942:sramecc+:xnack-").precision.float8, (Float8{DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ}));
 }
 
 TEST(ResolveError, AnEmbeddingRateWithoutATrainedEmbedding) {
