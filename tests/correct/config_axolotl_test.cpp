@@ -48,6 +48,21 @@ TEST_F(RecipeShape, AxolotlsStepsKeepTheirRows) {
   EXPECT_EQ(read(start, {"gradient_accumulation_steps=5"}).gradient_accumulation_steps, 5);
 }
 
+// In Axolotl, batch_size is the rows of a step; Fettle's own key of this name is the rows of a micro-batch.
+TEST_F(RecipeShape, AxolotlsBatchSizeMayBeOnTheCommandLine) {
+  const auto batch = [&](const std::string& text, const std::vector<std::string>& words) {
+    const Recipe recipe = read(text, words);
+    return std::pair<int64_t, int64_t>(recipe.per_device_train_batch_size, recipe.gradient_accumulation_steps);
+  };
+  const std::string start = kRun + "batch_size: 8\n", sum = "base_model: m\nsequence_len: 64\nbatch_size: 8\n";
+  EXPECT_EQ(batch(start, {"micro_batch_size=2", "batch_size=16"}), std::pair(2L, 8L));
+  EXPECT_EQ(batch(start, {"batch_size=32"}), std::pair(4L, 8L));
+  EXPECT_EQ(batch(sum, {"micro_batch_size=2"}), std::pair(2L, 4L));
+  EXPECT_EQ(batch(kRun + "gradient_accumulation_steps: 2\n", {"batch_size=16"}), std::pair(4L, 4L));
+  EXPECT_EQ(batch(start, {"batch_size=null"}), std::pair(4L, 1L));
+  EXPECT_NE(refusal(start, {"batch_size=many"}).find("'many'"), std::string::npos);
+}
+
 TEST_F(RecipeShape, AxolotlsLeastRateFollowsTheScheduleOfTheCommandLine) {
   const std::string start = kRun + "cosine_min_lr_ratio: 0.1\n";
   for (const char* word : {"lr_scheduler=linear", "lr_scheduler_type=linear"}) {

@@ -208,13 +208,7 @@ class AxolotlReader {
   void read_method() {
     usual("finetuning_type", "full");
     if (fettle::is_on(all_["lora_target_linear"])) handle("lora_target_modules");
-    if (has("micro_batch_size") && has("batch_size")) {
-      handle("batch_size");
-      const double rows = number_of(current("per_device_train_batch_size", "micro_batch_size"), 1);
-      const double steps = std::floor(number("batch_size", 1) / rows);
-      if (!has("gradient_accumulation_steps") && rows > 0 && steps >= 1)
-        mean("gradient_accumulation_steps", fmt::format("{:.0f}", steps));
-    }
+    read_batch();
     if (is_on("reward_model")) {
       handle("reward_model");
       mean("stage", "rm");
@@ -240,6 +234,24 @@ class AxolotlReader {
     if (rl_ == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
     out_.without_dropout.insert("rm");
     if (has_balance()) usual("moe_aux_loss_default", "0.001");
+  }
+  // Reads batch_size: the rows of a step. As a key of Fettle, this name means the rows of a micro-batch.
+  void read_batch() {
+    const double rows = number_of(micro_batch(), 0), total = number_of(all_["batch_size"], 0);
+    if (rows <= 0) return;
+    const bool by_word = is_word("batch_size");
+    if (total > 0 || by_word) handle("batch_size");
+    if (total > 0 || (by_word && all_["batch_size"].IsNull())) handle_words("batch_size");
+    if (total <= 0) return;
+    constexpr const char* kSteps = "gradient_accumulation_steps";
+    if (is_overridden(root_, all_, kSteps) || (has(kSteps) && !by_word)) return;
+    handle(kSteps);
+    mean(kSteps, fmt::format("{:.0f}", std::max(1.0, std::floor(total / rows))));
+  }
+  YAML::Node micro_batch() const {
+    for (const char* key : {"micro_batch_size", "per_device_train_batch_size", "per_device_batch_size"})
+      if (is_word(key)) return all_[key];
+    return root_["micro_batch_size"];
   }
   // Returns whether TRL's trainer for `rl` has its own router_aux_loss_coef, which Axolotl cannot set.
   bool has_balance() const { return rl_ == "dpo" || rl_ == "ipo" || rl_ == "kto"; }
