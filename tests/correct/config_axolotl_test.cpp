@@ -125,5 +125,16 @@ TEST_F(RecipeShape, AxolotlsRarerKeysChangeNothing) {
     EXPECT_NE(refusal(kRun + keys).find(said), std::string::npos) << keys << refusal(kRun + keys);
 }
 
+// In Axolotl, base_model_config also names the tokenizer and its chat template.
+TEST_F(RecipeShape, AxolotlsOtherModelForConfigAndTokenizerIsRefused) {
+  for (const std::string key : {"base_model_config", "tokenizer_config"}) {
+    EXPECT_EQ(refusal(kRun + key + ": m\n"), "") << key;
+    EXPECT_EQ(refusal(kRun, {key + "=m"}), "") << key;
+    EXPECT_EQ(refusal(kRun + key + ": other/model\n", {"base_model=other/model"}), "") << key;
+    EXPECT_NE(refusal(kRun + key + ": other/model\n").find("recipe.yaml:4: " + key), std::string::npos) << key;
+    EXPECT_NE(refusal(kRun + key + ": m\n", {"base_model=n"}).find("tokenizer's files"), std::string::npos) << key;
+  }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -372,8 +372,14 @@ class AxolotlReader {
     handle("eot_tokens");  // Fettle finds the end-of-turn tokens of the chat template
   }
 
-  // Reads the keys about the base model.
+  // Reads the keys about the base model. base_model_config and tokenizer_config change nothing if they name this model.
   void read_model() {
+    const std::string model = text_of(current("model_name_or_path", "base_model"));
+    for (const char* key : {"base_model_config", "tokenizer_config"}) {
+      if (text_of(all_[key]) != model) continue;
+      handle(key);
+      handle_words(key);
+    }
     if (const YAML::Node map = at("bnb_config_kwargs"); map.IsDefined() && map.IsMap()) {
       handle("bnb_config_kwargs");
       for (const auto& pair : map) {
