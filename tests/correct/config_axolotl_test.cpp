@@ -136,5 +136,22 @@ TEST_F(RecipeShape, AxolotlsOtherModelForConfigAndTokenizerIsRefused) {
   }
 }
 
+// Axolotl ignores cosine_min_lr_ratio unless the schedule is `cosine`.
+TEST_F(RecipeShape, AxolotlsLeastRateOfAnotherKeyCounts) {
+  const std::string start = kRun + "cosine_min_lr_ratio: 0.3\nlr_scheduler: ", other = "cosine_with_min_lr\n";
+  const std::string ignored = "recipe.yaml:4: cosine_min_lr_ratio has no effect";
+  const Recipe absolute = read(start + other + "lr_scheduler_kwargs: {min_lr: 1.0e-6}\n");
+  EXPECT_EQ(absolute.min_lr, 1e-6);
+  EXPECT_FALSE(absolute.min_lr_rate);
+  EXPECT_NE(said_.find(ignored), std::string::npos) << said_;
+  EXPECT_EQ(read(start + other + "lr_scheduler_kwargs: {min_lr_rate: 0.1}\n").min_lr_rate, 0.1);
+  EXPECT_EQ(read(start + other + "min_lr_rate: 0.1\n").min_lr_rate, 0.1);
+  EXPECT_EQ(read(start + other, {"min_lr=1e-6"}).min_lr, 1e-6);
+  EXPECT_NE(said_.find(ignored), std::string::npos) << said_;
+  const std::string linear = start + "linear\nlr_scheduler_kwargs: {min_lr_rate: 0.1}\n";
+  EXPECT_EQ(read(linear, {"lr_scheduler=cosine_with_min_lr"}).min_lr_rate, 0.1);
+  EXPECT_EQ(read(start + other + "lr_scheduler_kwargs: {min_lr: null}\n").min_lr_rate, 0.3) << "no other key sets it";
+}
+
 }  // namespace
 }  // namespace fettle

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "config/foreign/axolotl_sets.h"
 #include "config/foreign/nodes.h"
+#include "config/keys.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -54,6 +55,7 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+constexpr const char* kRatio = "cosine_min_lr_ratio";
 constexpr std::string_view kFallback = "tokenizer_default_fallback_";
 
 // Returns "" if `name` means the model's own template; otherwise returns `name`.
@@ -257,11 +259,11 @@ class AxolotlReader {
   bool has_balance() const { return rl_ == "dpo" || rl_ == "ipo" || rl_ == "kto"; }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
-  // schedules ignore this key.
+  // schedules ignore this key, but Fettle reads it for cosine_with_min_lr if no other key sets the last rate.
   void read_schedule() {
-    constexpr const char* kRatio = "cosine_min_lr_ratio";
     const std::string schedule = text_of(current("lr_scheduler_type", "lr_scheduler"));
-    if (!all_[kRatio].IsDefined() || all_[kRatio].IsNull() || schedule == "cosine_with_min_lr") return;
+    if (!all_[kRatio].IsDefined() || all_[kRatio].IsNull()) return;
+    if (schedule == "cosine_with_min_lr" && !other_sets_last_rate()) return;
     const bool cosine = schedule.empty() || schedule == "cosine";
     const double least = number_of(all_[kRatio], 0.5);
     if (cosine && least > 0) {
@@ -275,6 +277,18 @@ class AxolotlReader {
     if (!cosine || least <= 0)
       warn("{}: {} has no effect here: {}", is_word(kRatio) ? "the command line" : where(at(kRatio)), kRatio,
            cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
+  }
+
+  bool other_sets_last_rate() const {
+    const auto sets = [](const std::string& name, const YAML::Node& value) {
+      const Key* key = name == kRatio || value.IsNull() ? nullptr : find_key(name);
+      return key != nullptr && (key->name == "min_lr" || key->name == "min_lr_rate");
+    };
+    constexpr const char* kInner = "lr_scheduler_kwargs";
+    if (all_[kInner].IsDefined() && all_[kInner].IsMap())
+      for (const auto& pair : all_[kInner])
+        if (sets(fmt::format("{}.{}", kInner, text_of(pair.first)), pair.second)) return true;
+    return std::ranges::any_of(all_, [&](const auto& pair) { return sets(text_of(pair.first), pair.second); });
   }
 
   // Reads embedding_lr_scale: the learning rate of the embedding, divided by that of the other weights.
