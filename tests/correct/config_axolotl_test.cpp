@@ -153,5 +153,14 @@ TEST_F(RecipeShape, AxolotlsLeastRateOfAnotherKeyCounts) {
   EXPECT_EQ(read(start + other + "lr_scheduler_kwargs: {min_lr: null}\n").min_lr_rate, 0.3) << "no other key sets it";
 }
 
+TEST_F(RecipeShape, AxolotlsPatienceFollowsTheIntervalsOfTheCommandLine) {
+  const std::string start = kRun + "val_set_size: 0.1\nearly_stopping_patience: 3\nsave_steps: 100\neval_steps: 100\n";
+  EXPECT_TRUE(read(start).load_best_model_at_end);
+  for (const char* word : {"saves_per_epoch=1", "saves_per_epoch=2", "evals_per_epoch=3"}) {
+    EXPECT_FALSE(read(start, {word}).load_best_model_at_end) << word;
+    EXPECT_NE(said_.find("_per_epoch replaces the steps in the file"), std::string::npos) << said_;
+  }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -157,12 +157,14 @@ class AxolotlReader {
   // its numbers per epoch replace the file's steps.
   void read_intervals() {
     const double epochs = number_of(current("num_train_epochs", "num_epochs"), 1);
+    std::string replacing;
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
                                                 {"evals_per_epoch", "eval_strategy", "eval_steps"}}) {
       handle(from);
       handle_words(from);
       const double times = number_of(all_[from], 0);
       const bool replaces = times > 0 && is_word(from) && !is_overridden(root_, all_, steps);
+      if (replaces && gives(steps)) replacing = from;
       if (replaces || !gives(steps) || !is_given(root_[steps])) handle(steps);  // the file may lack its value
       if ((gives(steps) && !replaces) || times <= 0) continue;
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
@@ -179,11 +181,11 @@ class AxolotlReader {
       handle("eval_steps");
     }
     if (number_of(all_["saves_per_epoch"], 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
-    read_patience();
+    read_patience(replacing);
   }
   // With early_stopping_patience, Axolotl's result is the best model. It then demands save_steps and eval_steps. Its
-  // trainers of preferences ignore the patience.
-  void read_patience() {
+  // trainers of preferences ignore the patience. `replacing` is the override that replaces such steps; "": none.
+  void read_patience(const std::string& replacing) {
     const auto given = [&](const char* key) { return number_of(current(key, key), 0); };
     const bool stops = given("early_stopping_patience") > 0 && evaluates() && rl_.empty();
     if (!stops || !gives("save_steps") || !gives("eval_steps")) return;
@@ -193,10 +195,11 @@ class AxolotlReader {
     const double times = std::round(save / evaluate);                         // evaluations between two checkpoints
     const bool whole = (save < 1) == (evaluate < 1) && times >= 1 && std::abs(save / evaluate - times) < 1e-6;
     const bool only_model = fettle::is_on(all_["save_only_model"]);
-    if (whole && !only_model) return usual("load_best_model_at_end", "true");
+    if (whole && !only_model && replacing.empty()) return usual("load_best_model_at_end", "true");
     warn("early_stopping_patience: Axolotl's result is the best model, but Fettle's is the last one, because {}",
-         whole ? "save_only_model is on; remove that key"
-               : "save_steps is no multiple of eval_steps; change one of them");
+         !replacing.empty() ? replacing + " replaces the steps in the file; set save_steps and eval_steps instead"
+         : whole            ? "save_only_model is on; remove that key"
+                            : "save_steps is no multiple of eval_steps; change one of them");
   }
   static bool is_given(const YAML::Node& node) { return node.IsDefined() && !node.IsNull() && number_of(node, 1) != 0; }
   bool gives(const char* key) const { return is_given(all_[key]) || is_given(override_of(root_, all_, key)); }
