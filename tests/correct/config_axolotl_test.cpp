@@ -162,5 +162,17 @@ TEST_F(RecipeShape, AxolotlsPatienceFollowsTheIntervalsOfTheCommandLine) {
   }
 }
 
+TEST_F(RecipeShape, AxolotlsIntervalsMustBeNumbers) {
+  for (const std::string key : {"saves_per_epoch", "evals_per_epoch"}) {
+    for (const char* odd : {"two", "-1", "1/2"}) {
+      EXPECT_EQ(refusal(kRun + key + ": " + odd + "\n"), (folder_ / "recipe.yaml").string() + ":4: " + key +
+                                                             ": found '" + odd + "', wanted a number, 0 or more");
+      EXPECT_EQ(refusal(kRun, {key + "=" + odd}),
+                "the command line: " + key + ": found '" + odd + "', wanted a number, 0 or more");
+    }
+    for (const char* none : {"0", "null"}) EXPECT_EQ(refusal(kRun + key + ": 2\n", {key + "=" + none}), "") << none;
+  }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -115,6 +115,9 @@ class AxolotlReader {
   }
   std::string where(const YAML::Node& node) const { return fmt::format("{}:{}", file_, node.Mark().line + 1); }
 
+  // Returns where a key of the file or an override is given.
+  std::string place(const char* key) const { return is_word(key) ? "the command line" : where(at(key)); }
+
   void mean(const char* key, const std::string& value) { out_.meant.emplace_back(key, YAML::Node(value)); }
   void handle(const char* key) { out_.handled.insert(key); }
   void handle_words(const char* key) { out_.handled_words.insert(key); }
@@ -162,7 +165,7 @@ class AxolotlReader {
                                                 {"evals_per_epoch", "eval_strategy", "eval_steps"}}) {
       handle(from);
       handle_words(from);
-      const double times = number_of(all_[from], 0);
+      const double times = times_per_epoch(from);
       const bool replaces = times > 0 && is_word(from) && !is_overridden(root_, all_, steps);
       if (replaces && gives(steps)) replacing = from;
       if (replaces || !gives(steps) || !is_given(root_[steps])) handle(steps);  // the file may lack its value
@@ -172,16 +175,24 @@ class AxolotlReader {
       mean(strategy, times == 1 ? "epoch" : "steps");
       if (times != 1 && epochs > 0) mean(steps, fmt::format("{:.9g}", 1 / (times * epochs)));
     }
-    if (evaluates() && number_of(all_["evals_per_epoch"], 0) <= 0 && !gives("eval_steps"))
-      usual("eval_strategy", "epoch");
+    if (evaluates() && times_per_epoch("evals_per_epoch") <= 0 && !gives("eval_steps")) usual("eval_strategy", "epoch");
     if (evaluates() && gives("eval_steps")) usual("eval_strategy", "steps");
     if (!evaluates()) {
       handle("eval_strategy");
       handle("evaluation_strategy");
       handle("eval_steps");
     }
-    if (number_of(all_["saves_per_epoch"], 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
+    if (times_per_epoch("saves_per_epoch") <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
     read_patience(replacing);
+  }
+  // Returns the number that saves_per_epoch or evals_per_epoch gives; 0 if it is not given.
+  double times_per_epoch(const char* key) const {
+    const YAML::Node given = all_[key];
+    if (!given.IsDefined() || given.IsNull()) return 0;
+    const double times = number_of(given, -1);
+    if (times < 0)
+      throw UserError("{}: {}: found {}, wanted a number, 0 or more", place(key), key, describe_node(given));
+    return times;
   }
   // With early_stopping_patience, Axolotl's result is the best model. It then demands save_steps and eval_steps. Its
   // trainers of preferences ignore the patience. `replacing` is the override that replaces such steps; "": none.
@@ -278,7 +289,7 @@ class AxolotlReader {
     handle(kRatio);
     handle_words(kRatio);
     if (!cosine || least <= 0)
-      warn("{}: {} has no effect here: {}", is_word(kRatio) ? "the command line" : where(at(kRatio)), kRatio,
+      warn("{}: {} has no effect here: {}", place(kRatio), kRatio,
            cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
   }
 
