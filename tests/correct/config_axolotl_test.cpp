@@ -174,5 +174,17 @@ TEST_F(RecipeShape, AxolotlsIntervalsMustBeNumbers) {
   }
 }
 
+TEST_F(RecipeShape, AxolotlsOrderFollowsTheCommandLine) {
+  const std::string set = "datasets:\n- path: r.jsonl\n  type: alpaca\n",
+                    two = set + "- path: s.jsonl\n  type: alpaca\n";
+  EXPECT_TRUE(read(kRun + set, {"curriculum_sampling=true"}).disable_shuffling);
+  EXPECT_FALSE(read(kRun + set + "curriculum_sampling: true\n", {"curriculum_sampling=false"}).disable_shuffling);
+  EXPECT_TRUE(read(kRun + two + "curriculum_sampling: true\n", {"shuffle_merged_datasets=false"}).disable_shuffling);
+  EXPECT_EQ(said_.find("no effect"), std::string::npos) << said_;
+  EXPECT_FALSE(read(kRun + two, {"curriculum_sampling=true"}).disable_shuffling);
+  EXPECT_NE(said_.find("the command line: curriculum_sampling has no effect"), std::string::npos) << said_;
+  EXPECT_NE(refusal(kRun, {"curriculum_sampling=maybe"}).find("wanted true or false"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fettle

@@ -319,16 +319,25 @@ class AxolotlReader {
   // merges them, unless shuffle_merged_datasets is false. If they are shuffled, curriculum_sampling has no effect, and
   // this function warns.
   void read_order() {
-    if (!has("curriculum_sampling")) return;
-    handle("curriculum_sampling");
-    if (!is_on("curriculum_sampling")) return;
-    const YAML::Node sets = at("datasets");
+    constexpr const char *kKeeps = "curriculum_sampling", *kMerge = "shuffle_merged_datasets";
+    handle(kKeeps);
+    handle_words(kKeeps);
+    const YAML::Node keeps = all_[kKeeps], merge = all_[kMerge], sets = at("datasets");
+    if (!keeps.IsDefined() || keeps.IsNull()) return;
+    const auto on = bool_from_text(text_of(keeps));
+    if (!on) throw UserError("{}: {}: found {}, wanted true or false", place(kKeeps), kKeeps, describe_node(keeps));
+    if (!*on) return;
     const bool several = sets.IsDefined() && sets.IsSequence() && sets.size() > 1;
-    if (several && (!has("shuffle_merged_datasets") || is_on("shuffle_merged_datasets")))
+    const bool unshuffled = bool_from_text(text_of(merge)) == false;
+    if (several && !unshuffled)
       return warn(
           "{}: curriculum_sampling has no effect here: several data sets are shuffled when they are merged; set "
           "shuffle_merged_datasets: false to keep the order of the files",
-          where(at("curriculum_sampling")));
+          place(kKeeps));
+    if (unshuffled) {
+      handle(kMerge);
+      handle_words(kMerge);
+    }
     mean("disable_shuffling", "true");
   }
 
