@@ -186,5 +186,21 @@ TEST_F(RecipeShape, AxolotlsOrderFollowsTheCommandLine) {
   EXPECT_NE(refusal(kRun, {"curriculum_sampling=maybe"}).find("wanted true or false"), std::string::npos);
 }
 
+TEST_F(RecipeShape, AxolotlsTemplatesOnTheCommandLineMeanTheSame) {
+  const auto named = [&](const std::string& text, const std::string& word) { return read(text, {word}).template_name; };
+  EXPECT_EQ(named(kRun, "chat_template=chatml"), "chatml");
+  EXPECT_EQ(named(kRun + "chat_template: llama3\n", "chat_template=phi_35"), "phi3");
+  EXPECT_EQ(named(kRun + "template: llama3\n", "chat_template=gemma3"), "") << "the template of the model folder";
+  EXPECT_NE(said_.find("the command line: chat_template: gemma3 names a family"), std::string::npos) << said_;
+  for (const char* own : {"qwen_25", "tokenizer_default", "tokenizer_default_fallback_chatml"})
+    EXPECT_EQ(named(kRun + "chat_template: llama3\n", std::string("chat_template=") + own), "") << own;
+  EXPECT_NE(refusal(kRun, {"chat_template=alpaca"}).find("the command line: chat_template: alpaca"), std::string::npos);
+  EXPECT_EQ(named(kRun, "template=gemma3"), "gemma3") << "Fettle's own key";
+  const std::string sets = kRun +
+                           "datasets:\n- {path: a, type: chat_template, chat_template: llama3}\n"
+                           "- {path: b, type: chat_template, chat_template: gemma}\n";
+  EXPECT_EQ(named(sets, "chat_template=chatml"), "chatml") << "for all data sets";
+}
+
 }  // namespace
 }  // namespace fettle

@@ -342,18 +342,20 @@ class AxolotlReader {
   }
 
   // Reads the chat template: chat_template of the recipe, or the template that the recipe's data sets name. Throws when
-  // data sets name different templates.
+  // data sets name different templates. An override chat_template is for all data sets.
   void read_template() {
-    std::string name = text("chat_template"), place = has("chat_template") ? where(at("chat_template")) : file_;
+    const bool by_word = is_word("chat_template"), given = by_word || has("chat_template");
+    std::string name = text_of(all_["chat_template"]), at_name = given ? place("chat_template") : file_;
     const std::string of_recipe = name;
     bool first = true;
-    for (const auto& [given, at_set] : sets_.templates()) {
-      const std::string here = given.empty() ? of_recipe : given;
+    for (const auto& [of_set, at_set] : sets_.templates()) {
+      if (by_word) break;
+      const std::string here = of_set.empty() ? of_recipe : of_set;
       if (!std::exchange(first, false) && own_or_named(here) != own_or_named(name))
         throw UserError(
             "{}: chat_template: found {} after {}, but all data sets of a run need the same template; use only one",
             at_set, here.empty() ? "the model's own" : here, name.empty() ? "the model's own" : name);
-      if (!given.empty()) place = at_set;
+      if (!of_set.empty()) at_name = at_set;
       name = here;
     }
     if (name.empty()) return;
@@ -362,17 +364,26 @@ class AxolotlReader {
       throw UserError(
           "{}: chat_template: {} is not available; save it as chat_template.jinja in the model folder, and set "
           "chat_template: tokenizer_default",
-          place, name);
-    if (name == "phi_3" || name == "phi_35") return mean("template", "phi3");
-    if (!own_or_named(name).empty()) return mean("template", name);
+          at_name, name);
+    if (name == "phi_3" || name == "phi_35") return mean_template("phi3");
+    mean_template(own_or_named(name));
     if (is_of_a_family(name))
       info(
           "{}: chat_template: {} names a family of models; Fettle uses the template in the model folder, which is the "
           "same if the model belongs to this family",
-          place, name);
+          at_name, name);
     if (name.starts_with(kFallback))
       info("{}: chat_template: {}: Fettle uses the template in the model folder; if it has none, set template: {}",
-           place, name, name.substr(kFallback.size()));
+           at_name, name, name.substr(kFallback.size()));
+  }
+  // Sets the template; "" means the model's own. An override that means the same in Fettle is read as it is.
+  void mean_template(const std::string& name) {
+    if (!is_word("chat_template")) {
+      if (!name.empty()) mean("template", name);
+    } else if (name != text_of(all_["chat_template"])) {
+      handle_words("chat_template");
+      out_.meant_words.emplace_back("template", name.empty() ? YAML::Node() : YAML::Node(name));
+    }
   }
 
   void read_plugins() {
