@@ -202,5 +202,17 @@ TEST_F(RecipeShape, AxolotlsTemplatesOnTheCommandLineMeanTheSame) {
   EXPECT_EQ(named(sets, "chat_template=chatml"), "chatml") << "for all data sets";
 }
 
+TEST_F(RecipeShape, AxolotlsFallbackTemplatesAreNamedAsInFettle) {
+  for (const auto& [name, advice] :
+       {std::pair{"phi_35", "if it has none, set template: phi3\n"},
+        {"llama3", "if it has none, set template: llama3\n"},
+        {"qwen_25", "if it has none, save qwen_25 as chat_template.jinja in that folder\n"},
+        {"metharme", "if it has none, save metharme as chat_template.jinja in that folder\n"},
+        {"alpaca", "if it has none, save alpaca as chat_template.jinja in that folder\n"}}) {
+    EXPECT_EQ(read(kRun + "chat_template: tokenizer_default_fallback_" + name + "\n").template_name, "");
+    EXPECT_NE(said_.find(advice), std::string::npos) << said_;
+  }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -55,6 +55,17 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+// Returns whether Fettle has no built-in template that equals Axolotl's template of this name, which belongs to no
+// family.
+bool is_missing(std::string_view name) {
+  return name == "metharme" || name == "llava" || name == "alpaca";
+}
+
+// Returns Fettle's name of Axolotl's template `name`.
+std::string fettles_name(const std::string& name) {
+  return name == "phi_3" || name == "phi_35" ? "phi3" : name;
+}
+
 constexpr const char* kRatio = "cosine_min_lr_ratio";
 constexpr std::string_view kFallback = "tokenizer_default_fallback_";
 
@@ -360,21 +371,23 @@ class AxolotlReader {
     }
     if (name.empty()) return;
     handle("chat_template");
-    if (name == "metharme" || name == "llava" || name == "alpaca")
+    if (is_missing(name))
       throw UserError(
           "{}: chat_template: {} is not available; save it as chat_template.jinja in the model folder, and set "
           "chat_template: tokenizer_default",
           at_name, name);
-    if (name == "phi_3" || name == "phi_35") return mean_template("phi3");
-    mean_template(own_or_named(name));
+    mean_template(fettles_name(own_or_named(name)));
     if (is_of_a_family(name))
       info(
           "{}: chat_template: {} names a family of models; Fettle uses the template in the model folder, which is the "
           "same if the model belongs to this family",
           at_name, name);
-    if (name.starts_with(kFallback))
-      info("{}: chat_template: {}: Fettle uses the template in the model folder; if it has none, set template: {}",
-           at_name, name, name.substr(kFallback.size()));
+    if (!name.starts_with(kFallback)) return;
+    const std::string fallback = name.substr(kFallback.size());
+    info("{}: chat_template: {}: Fettle uses the template in the model folder; if it has none, {}", at_name, name,
+         is_missing(fallback) || is_of_a_family(fallback)
+             ? fmt::format("save {} as chat_template.jinja in that folder", fallback)
+             : "set template: " + fettles_name(fallback));
   }
   // Sets the template; "" means the model's own. An override that means the same in Fettle is read as it is.
   void mean_template(const std::string& name) {
