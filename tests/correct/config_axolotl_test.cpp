@@ -196,6 +196,7 @@ TEST_F(RecipeShape, AxolotlsTemplatesOnTheCommandLineMeanTheSame) {
     EXPECT_EQ(named(kRun + "chat_template: llama3\n", std::string("chat_template=") + own), "") << own;
   EXPECT_NE(refusal(kRun, {"chat_template=alpaca"}).find("the command line: chat_template: alpaca"), std::string::npos);
   EXPECT_EQ(named(kRun, "template=gemma3"), "gemma3") << "Fettle's own key";
+  EXPECT_EQ(read(kRun, {"template=phi", "chat_template=gemma3"}).template_name, "phi");
   const std::string sets = kRun +
                            "datasets:\n- {path: a, type: chat_template, chat_template: llama3}\n"
                            "- {path: b, type: chat_template, chat_template: gemma}\n";

@@ -389,12 +389,14 @@ class AxolotlReader {
              ? fmt::format("save {} as chat_template.jinja in that folder", fallback)
              : "set template: " + fettles_name(fallback));
   }
-  // Sets the template; "" means the model's own. An override that means the same in Fettle is read as it is.
+  // Sets the template; "" means the model's own. An override that means the same in Fettle is read as it is. The
+  // override `template` wins over chat_template.
   void mean_template(const std::string& name) {
     if (!is_word("chat_template")) {
       if (!name.empty()) mean("template", name);
     } else if (name != text_of(all_["chat_template"])) {
       handle_words("chat_template");
+      if (is_word("template")) return;
       out_.meant_words.emplace_back("template", name.empty() ? YAML::Node() : YAML::Node(name));
     }
   }
