@@ -81,6 +81,13 @@ TEST_F(RecipeShape, AxolotlsLeastRateFollowsTheScheduleOfTheCommandLine) {
   EXPECT_NE(said_.find("the command line: cosine_min_lr_ratio has no effect"), std::string::npos) << said_;
 }
 
+TEST_F(RecipeShape, AxolotlsLengthOfEvaluationFollowsTheCommandLine) {
+  const std::string start = kRun + "sequence_len: 512\neval_sequence_len: 512\n";
+  EXPECT_EQ(read(start).cutoff_len, 512);
+  EXPECT_NE(refusal(start, {"sequence_len=1024"}).find("recipe.yaml:5: eval_sequence_len"), std::string::npos);
+  EXPECT_EQ(refusal(start, {"sequence_len=1024", "eval_sequence_len=1024"}), "");
+}
+
 TEST_F(RecipeShape, AxolotlsDefaultsFollowTheCommandLine) {
   EXPECT_EQ(read(kRun, {"rl=simpo"}).pref_ftx, 1);
   EXPECT_EQ(read(kRun + "rl: simpo\n", {"rl=kto"}).pref_ftx, 0);

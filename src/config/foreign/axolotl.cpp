@@ -257,7 +257,10 @@ class AxolotlReader {
       handle("dpo_loss_type");
       mean("pref_loss", list[0].as<std::string>(""));
     }
-    if (has("eval_sequence_len") && text("eval_sequence_len") == text("sequence_len")) handle("eval_sequence_len");
+    if (text_of(all_["eval_sequence_len"]) == text_of(current("cutoff_len", "sequence_len"))) {
+      handle("eval_sequence_len");
+      handle_words("eval_sequence_len");
+    }
     if (rl_ == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
     out_.without_dropout.insert("rm");
     if (has_balance()) usual("moe_aux_loss_default", "0.001");
