@@ -39,9 +39,9 @@ class RecipeShape : public testing::Test {
     }
   }
   // Returns the error's text; "" if there is none.
-  std::string refusal(const std::string& text) {
+  std::string refusal(const std::string& text, const std::vector<std::string>& overrides = {}) {
     try {
-      read(text);
+      read(text, overrides);
     } catch (const UserError& error) {
       return error.what();
     }

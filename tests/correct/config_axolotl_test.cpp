@@ -48,6 +48,21 @@ TEST_F(RecipeShape, AxolotlsStepsKeepTheirRows) {
   EXPECT_EQ(read(start, {"gradient_accumulation_steps=5"}).gradient_accumulation_steps, 5);
 }
 
+// In Axolotl, batch_size is the rows of a step; Fettle's own key of this name is the rows of a micro-batch.
+TEST_F(RecipeShape, AxolotlsBatchSizeMayBeOnTheCommandLine) {
+  const auto batch = [&](const std::string& text, const std::vector<std::string>& words) {
+    const Recipe recipe = read(text, words);
+    return std::pair<int64_t, int64_t>(recipe.per_device_train_batch_size, recipe.gradient_accumulation_steps);
+  };
+  const std::string start = kRun + "batch_size: 8\n", sum = "base_model: m\nsequence_len: 64\nbatch_size: 8\n";
+  EXPECT_EQ(batch(start, {"micro_batch_size=2", "batch_size=16"}), std::pair(2L, 8L));
+  EXPECT_EQ(batch(start, {"batch_size=32"}), std::pair(4L, 8L));
+  EXPECT_EQ(batch(sum, {"micro_batch_size=2"}), std::pair(2L, 4L));
+  EXPECT_EQ(batch(kRun + "gradient_accumulation_steps: 2\n", {"batch_size=16"}), std::pair(4L, 4L));
+  EXPECT_EQ(batch(start, {"batch_size=null"}), std::pair(4L, 1L));
+  EXPECT_NE(refusal(start, {"batch_size=many"}).find("'many'"), std::string::npos);
+}
+
 TEST_F(RecipeShape, AxolotlsLeastRateFollowsTheScheduleOfTheCommandLine) {
   const std::string start = kRun + "cosine_min_lr_ratio: 0.1\n";
   for (const char* word : {"lr_scheduler=linear", "lr_scheduler_type=linear"}) {
@@ -64,6 +79,13 @@ TEST_F(RecipeShape, AxolotlsLeastRateFollowsTheScheduleOfTheCommandLine) {
   EXPECT_EQ(ratio.min_lr_rate, 0.2);
   EXPECT_EQ(read(kRun + "lr_scheduler: linear\n", {"cosine_min_lr_ratio=0.2"}).lr_scheduler_type, "linear");
   EXPECT_NE(said_.find("the command line: cosine_min_lr_ratio has no effect"), std::string::npos) << said_;
+}
+
+TEST_F(RecipeShape, AxolotlsLengthOfEvaluationFollowsTheCommandLine) {
+  const std::string start = kRun + "sequence_len: 512\neval_sequence_len: 512\n";
+  EXPECT_EQ(read(start).cutoff_len, 512);
+  EXPECT_NE(refusal(start, {"sequence_len=1024"}).find("recipe.yaml:5: eval_sequence_len"), std::string::npos);
+  EXPECT_EQ(refusal(start, {"sequence_len=1024", "eval_sequence_len=1024"}), "");
 }
 
 TEST_F(RecipeShape, AxolotlsDefaultsFollowTheCommandLine) {
@@ -108,6 +130,96 @@ TEST_F(RecipeShape, AxolotlsRarerKeysChangeNothing) {
                                    {"noisy_embedding_alpha: 5\n", "set neftune_noise_alpha"},
                                    {"model_kwargs: {torch_dtype: auto}\n", "bf16 and fp16 set the dtype"}})
     EXPECT_NE(refusal(kRun + keys).find(said), std::string::npos) << keys << refusal(kRun + keys);
+}
+
+// In Axolotl, base_model_config also names the tokenizer and its chat template.
+TEST_F(RecipeShape, AxolotlsOtherModelForConfigAndTokenizerIsRefused) {
+  for (const std::string key : {"base_model_config", "tokenizer_config"}) {
+    EXPECT_EQ(refusal(kRun + key + ": m\n"), "") << key;
+    EXPECT_EQ(refusal(kRun, {key + "=m"}), "") << key;
+    EXPECT_EQ(refusal(kRun + key + ": other/model\n", {"base_model=other/model"}), "") << key;
+    EXPECT_NE(refusal(kRun + key + ": other/model\n").find("recipe.yaml:4: " + key), std::string::npos) << key;
+    EXPECT_NE(refusal(kRun + key + ": m\n", {"base_model=n"}).find("tokenizer's files"), std::string::npos) << key;
+  }
+}
+
+// Axolotl ignores cosine_min_lr_ratio unless the schedule is `cosine`.
+TEST_F(RecipeShape, AxolotlsLeastRateOfAnotherKeyCounts) {
+  const std::string start = kRun + "cosine_min_lr_ratio: 0.3\nlr_scheduler: ", other = "cosine_with_min_lr\n";
+  const std::string ignored = "recipe.yaml:4: cosine_min_lr_ratio has no effect";
+  const Recipe absolute = read(start + other + "lr_scheduler_kwargs: {min_lr: 1.0e-6}\n");
+  EXPECT_EQ(absolute.min_lr, 1e-6);
+  EXPECT_FALSE(absolute.min_lr_rate);
+  EXPECT_NE(said_.find(ignored), std::string::npos) << said_;
+  EXPECT_EQ(read(start + other + "lr_scheduler_kwargs: {min_lr_rate: 0.1}\n").min_lr_rate, 0.1);
+  EXPECT_EQ(read(start + other + "min_lr_rate: 0.1\n").min_lr_rate, 0.1);
+  EXPECT_EQ(read(start + other, {"min_lr=1e-6"}).min_lr, 1e-6);
+  EXPECT_NE(said_.find(ignored), std::string::npos) << said_;
+  const std::string linear = start + "linear\nlr_scheduler_kwargs: {min_lr_rate: 0.1}\n";
+  EXPECT_EQ(read(linear, {"lr_scheduler=cosine_with_min_lr"}).min_lr_rate, 0.1);
+  EXPECT_EQ(read(start + other + "lr_scheduler_kwargs: {min_lr: null}\n").min_lr_rate, 0.3) << "no other key sets it";
+}
+
+TEST_F(RecipeShape, AxolotlsPatienceFollowsTheIntervalsOfTheCommandLine) {
+  const std::string start = kRun + "val_set_size: 0.1\nearly_stopping_patience: 3\nsave_steps: 100\neval_steps: 100\n";
+  EXPECT_TRUE(read(start).load_best_model_at_end);
+  for (const char* word : {"saves_per_epoch=1", "saves_per_epoch=2", "evals_per_epoch=3"}) {
+    EXPECT_FALSE(read(start, {word}).load_best_model_at_end) << word;
+    EXPECT_NE(said_.find("_per_epoch replaces the steps in the file"), std::string::npos) << said_;
+  }
+}
+
+TEST_F(RecipeShape, AxolotlsIntervalsMustBeNumbers) {
+  for (const std::string key : {"saves_per_epoch", "evals_per_epoch"}) {
+    for (const char* odd : {"two", "-1", "1/2"}) {
+      EXPECT_EQ(refusal(kRun + key + ": " + odd + "\n"), (folder_ / "recipe.yaml").string() + ":4: " + key +
+                                                             ": found '" + odd + "', wanted a number, 0 or more");
+      EXPECT_EQ(refusal(kRun, {key + "=" + odd}),
+                "the command line: " + key + ": found '" + odd + "', wanted a number, 0 or more");
+    }
+    for (const char* none : {"0", "null"}) EXPECT_EQ(refusal(kRun + key + ": 2\n", {key + "=" + none}), "") << none;
+  }
+}
+
+TEST_F(RecipeShape, AxolotlsOrderFollowsTheCommandLine) {
+  const std::string set = "datasets:\n- path: r.jsonl\n  type: alpaca\n",
+                    two = set + "- path: s.jsonl\n  type: alpaca\n";
+  EXPECT_TRUE(read(kRun + set, {"curriculum_sampling=true"}).disable_shuffling);
+  EXPECT_FALSE(read(kRun + set + "curriculum_sampling: true\n", {"curriculum_sampling=false"}).disable_shuffling);
+  EXPECT_TRUE(read(kRun + two + "curriculum_sampling: true\n", {"shuffle_merged_datasets=false"}).disable_shuffling);
+  EXPECT_EQ(said_.find("no effect"), std::string::npos) << said_;
+  EXPECT_FALSE(read(kRun + two, {"curriculum_sampling=true"}).disable_shuffling);
+  EXPECT_NE(said_.find("the command line: curriculum_sampling has no effect"), std::string::npos) << said_;
+  EXPECT_NE(refusal(kRun, {"curriculum_sampling=maybe"}).find("wanted true or false"), std::string::npos);
+}
+
+TEST_F(RecipeShape, AxolotlsTemplatesOnTheCommandLineMeanTheSame) {
+  const auto named = [&](const std::string& text, const std::string& word) { return read(text, {word}).template_name; };
+  EXPECT_EQ(named(kRun, "chat_template=chatml"), "chatml");
+  EXPECT_EQ(named(kRun + "chat_template: llama3\n", "chat_template=phi_35"), "phi3");
+  EXPECT_EQ(named(kRun + "template: llama3\n", "chat_template=gemma3"), "") << "the template of the model folder";
+  EXPECT_NE(said_.find("the command line: chat_template: gemma3 names a family"), std::string::npos) << said_;
+  for (const char* own : {"qwen_25", "tokenizer_default", "tokenizer_default_fallback_chatml"})
+    EXPECT_EQ(named(kRun + "chat_template: llama3\n", std::string("chat_template=") + own), "") << own;
+  EXPECT_NE(refusal(kRun, {"chat_template=alpaca"}).find("the command line: chat_template: alpaca"), std::string::npos);
+  EXPECT_EQ(named(kRun, "template=gemma3"), "gemma3") << "Fettle's own key";
+  EXPECT_EQ(read(kRun, {"template=phi", "chat_template=gemma3"}).template_name, "phi");
+  const std::string sets = kRun +
+                           "datasets:\n- {path: a, type: chat_template, chat_template: llama3}\n"
+                           "- {path: b, type: chat_template, chat_template: gemma}\n";
+  EXPECT_EQ(named(sets, "chat_template=chatml"), "chatml") << "for all data sets";
+}
+
+TEST_F(RecipeShape, AxolotlsFallbackTemplatesAreNamedAsInFettle) {
+  for (const auto& [name, advice] :
+       {std::pair{"phi_35", "if it has none, set template: phi3\n"},
+        {"llama3", "if it has none, set template: llama3\n"},
+        {"qwen_25", "if it has none, save qwen_25 as chat_template.jinja in that folder\n"},
+        {"metharme", "if it has none, save metharme as chat_template.jinja in that folder\n"},
+        {"alpaca", "if it has none, save alpaca as chat_template.jinja in that folder\n"}}) {
+    EXPECT_EQ(read(kRun + "chat_template: tokenizer_default_fallback_" + name + "\n").template_name, "");
+    EXPECT_NE(said_.find(advice), std::string::npos) << said_;
+  }
 }
 
 }  // namespace

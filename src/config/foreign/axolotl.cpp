@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "config/foreign/axolotl_sets.h"
 #include "config/foreign/nodes.h"
+#include "config/keys.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -54,6 +55,18 @@ bool is_of_a_family(std::string_view name) {
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
+// Returns whether Fettle has no built-in template that equals Axolotl's template of this name, which belongs to no
+// family.
+bool is_missing(std::string_view name) {
+  return name == "metharme" || name == "llava" || name == "alpaca";
+}
+
+// Returns Fettle's name of Axolotl's template `name`.
+std::string fettles_name(const std::string& name) {
+  return name == "phi_3" || name == "phi_35" ? "phi3" : name;
+}
+
+constexpr const char* kRatio = "cosine_min_lr_ratio";
 constexpr std::string_view kFallback = "tokenizer_default_fallback_";
 
 // Returns "" if `name` means the model's own template; otherwise returns `name`.
@@ -113,6 +126,9 @@ class AxolotlReader {
   }
   std::string where(const YAML::Node& node) const { return fmt::format("{}:{}", file_, node.Mark().line + 1); }
 
+  // Returns where a key of the file or an override is given.
+  std::string place(const char* key) const { return is_word(key) ? "the command line" : where(at(key)); }
+
   void mean(const char* key, const std::string& value) { out_.meant.emplace_back(key, YAML::Node(value)); }
   void handle(const char* key) { out_.handled.insert(key); }
   void handle_words(const char* key) { out_.handled_words.insert(key); }
@@ -155,12 +171,14 @@ class AxolotlReader {
   // its numbers per epoch replace the file's steps.
   void read_intervals() {
     const double epochs = number_of(current("num_train_epochs", "num_epochs"), 1);
+    std::string replacing;
     for (const auto& [from, strategy, steps] : {std::tuple{"saves_per_epoch", "save_strategy", "save_steps"},
                                                 {"evals_per_epoch", "eval_strategy", "eval_steps"}}) {
       handle(from);
       handle_words(from);
-      const double times = number_of(all_[from], 0);
+      const double times = times_per_epoch(from);
       const bool replaces = times > 0 && is_word(from) && !is_overridden(root_, all_, steps);
+      if (replaces && gives(steps)) replacing = from;
       if (replaces || !gives(steps) || !is_given(root_[steps])) handle(steps);  // the file may lack its value
       if ((gives(steps) && !replaces) || times <= 0) continue;
       if (std::string_view(from) == "evals_per_epoch" && !evaluates()) continue;
@@ -168,20 +186,28 @@ class AxolotlReader {
       mean(strategy, times == 1 ? "epoch" : "steps");
       if (times != 1 && epochs > 0) mean(steps, fmt::format("{:.9g}", 1 / (times * epochs)));
     }
-    if (evaluates() && number_of(all_["evals_per_epoch"], 0) <= 0 && !gives("eval_steps"))
-      usual("eval_strategy", "epoch");
+    if (evaluates() && times_per_epoch("evals_per_epoch") <= 0 && !gives("eval_steps")) usual("eval_strategy", "epoch");
     if (evaluates() && gives("eval_steps")) usual("eval_strategy", "steps");
     if (!evaluates()) {
       handle("eval_strategy");
       handle("evaluation_strategy");
       handle("eval_steps");
     }
-    if (number_of(all_["saves_per_epoch"], 0) <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
-    read_patience();
+    if (times_per_epoch("saves_per_epoch") <= 0 && !gives("save_steps")) usual("save_strategy", "epoch");
+    read_patience(replacing);
+  }
+  // Returns the number that saves_per_epoch or evals_per_epoch gives; 0 if it is not given.
+  double times_per_epoch(const char* key) const {
+    const YAML::Node given = all_[key];
+    if (!given.IsDefined() || given.IsNull()) return 0;
+    const double times = number_of(given, -1);
+    if (times < 0)
+      throw UserError("{}: {}: found {}, wanted a number, 0 or more", place(key), key, describe_node(given));
+    return times;
   }
   // With early_stopping_patience, Axolotl's result is the best model. It then demands save_steps and eval_steps. Its
-  // trainers of preferences ignore the patience.
-  void read_patience() {
+  // trainers of preferences ignore the patience. `replacing` is the override that replaces such steps; "": none.
+  void read_patience(const std::string& replacing) {
     const auto given = [&](const char* key) { return number_of(current(key, key), 0); };
     const bool stops = given("early_stopping_patience") > 0 && evaluates() && rl_.empty();
     if (!stops || !gives("save_steps") || !gives("eval_steps")) return;
@@ -191,10 +217,11 @@ class AxolotlReader {
     const double times = std::round(save / evaluate);                         // evaluations between two checkpoints
     const bool whole = (save < 1) == (evaluate < 1) && times >= 1 && std::abs(save / evaluate - times) < 1e-6;
     const bool only_model = fettle::is_on(all_["save_only_model"]);
-    if (whole && !only_model) return usual("load_best_model_at_end", "true");
+    if (whole && !only_model && replacing.empty()) return usual("load_best_model_at_end", "true");
     warn("early_stopping_patience: Axolotl's result is the best model, but Fettle's is the last one, because {}",
-         whole ? "save_only_model is on; remove that key"
-               : "save_steps is no multiple of eval_steps; change one of them");
+         !replacing.empty() ? replacing + " replaces the steps in the file; set save_steps and eval_steps instead"
+         : whole            ? "save_only_model is on; remove that key"
+                            : "save_steps is no multiple of eval_steps; change one of them");
   }
   static bool is_given(const YAML::Node& node) { return node.IsDefined() && !node.IsNull() && number_of(node, 1) != 0; }
   bool gives(const char* key) const { return is_given(all_[key]) || is_given(override_of(root_, all_, key)); }
@@ -208,13 +235,7 @@ class AxolotlReader {
   void read_method() {
     usual("finetuning_type", "full");
     if (fettle::is_on(all_["lora_target_linear"])) handle("lora_target_modules");
-    if (has("micro_batch_size") && has("batch_size")) {
-      handle("batch_size");
-      const double rows = number_of(current("per_device_train_batch_size", "micro_batch_size"), 1);
-      const double steps = std::floor(number("batch_size", 1) / rows);
-      if (!has("gradient_accumulation_steps") && rows > 0 && steps >= 1)
-        mean("gradient_accumulation_steps", fmt::format("{:.0f}", steps));
-    }
+    read_batch();
     if (is_on("reward_model")) {
       handle("reward_model");
       mean("stage", "rm");
@@ -236,20 +257,41 @@ class AxolotlReader {
       handle("dpo_loss_type");
       mean("pref_loss", list[0].as<std::string>(""));
     }
-    if (has("eval_sequence_len") && text("eval_sequence_len") == text("sequence_len")) handle("eval_sequence_len");
+    if (text_of(all_["eval_sequence_len"]) == text_of(current("cutoff_len", "sequence_len"))) {
+      handle("eval_sequence_len");
+      handle_words("eval_sequence_len");
+    }
     if (rl_ == "simpo") usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
     out_.without_dropout.insert("rm");
     if (has_balance()) usual("moe_aux_loss_default", "0.001");
+  }
+  // Reads batch_size: the rows of a step. As a key of Fettle, this name means the rows of a micro-batch.
+  void read_batch() {
+    const double rows = number_of(micro_batch(), 0), total = number_of(all_["batch_size"], 0);
+    if (rows <= 0) return;
+    const bool by_word = is_word("batch_size");
+    if (total > 0 || by_word) handle("batch_size");
+    if (total > 0 || (by_word && all_["batch_size"].IsNull())) handle_words("batch_size");
+    if (total <= 0) return;
+    constexpr const char* kSteps = "gradient_accumulation_steps";
+    if (is_overridden(root_, all_, kSteps) || (has(kSteps) && !by_word)) return;
+    handle(kSteps);
+    mean(kSteps, fmt::format("{:.0f}", std::max(1.0, std::floor(total / rows))));
+  }
+  YAML::Node micro_batch() const {
+    for (const char* key : {"micro_batch_size", "per_device_train_batch_size", "per_device_batch_size"})
+      if (is_word(key)) return all_[key];
+    return root_["micro_batch_size"];
   }
   // Returns whether TRL's trainer for `rl` has its own router_aux_loss_coef, which Axolotl cannot set.
   bool has_balance() const { return rl_ == "dpo" || rl_ == "ipo" || rl_ == "kto"; }
 
   // Reads cosine_min_lr_ratio: the last learning rate of `lr_scheduler: cosine`, divided by the highest one. Other
-  // schedules ignore this key.
+  // schedules ignore this key, but Fettle reads it for cosine_with_min_lr if no other key sets the last rate.
   void read_schedule() {
-    constexpr const char* kRatio = "cosine_min_lr_ratio";
     const std::string schedule = text_of(current("lr_scheduler_type", "lr_scheduler"));
-    if (!all_[kRatio].IsDefined() || all_[kRatio].IsNull() || schedule == "cosine_with_min_lr") return;
+    if (!all_[kRatio].IsDefined() || all_[kRatio].IsNull()) return;
+    if (schedule == "cosine_with_min_lr" && !other_sets_last_rate()) return;
     const bool cosine = schedule.empty() || schedule == "cosine";
     const double least = number_of(all_[kRatio], 0.5);
     if (cosine && least > 0) {
@@ -261,8 +303,20 @@ class AxolotlReader {
     handle(kRatio);
     handle_words(kRatio);
     if (!cosine || least <= 0)
-      warn("{}: {} has no effect here: {}", is_word(kRatio) ? "the command line" : where(at(kRatio)), kRatio,
+      warn("{}: {} has no effect here: {}", place(kRatio), kRatio,
            cosine ? "the cosine falls to 0" : "it belongs to lr_scheduler: cosine");
+  }
+
+  bool other_sets_last_rate() const {
+    const auto sets = [](const std::string& name, const YAML::Node& value) {
+      const Key* key = name == kRatio || value.IsNull() ? nullptr : find_key(name);
+      return key != nullptr && (key->name == "min_lr" || key->name == "min_lr_rate");
+    };
+    constexpr const char* kInner = "lr_scheduler_kwargs";
+    if (all_[kInner].IsDefined() && all_[kInner].IsMap())
+      for (const auto& pair : all_[kInner])
+        if (sets(fmt::format("{}.{}", kInner, text_of(pair.first)), pair.second)) return true;
+    return std::ranges::any_of(all_, [&](const auto& pair) { return sets(text_of(pair.first), pair.second); });
   }
 
   // Reads embedding_lr_scale: the learning rate of the embedding, divided by that of the other weights.
@@ -279,51 +333,75 @@ class AxolotlReader {
   // merges them, unless shuffle_merged_datasets is false. If they are shuffled, curriculum_sampling has no effect, and
   // this function warns.
   void read_order() {
-    if (!has("curriculum_sampling")) return;
-    handle("curriculum_sampling");
-    if (!is_on("curriculum_sampling")) return;
-    const YAML::Node sets = at("datasets");
+    constexpr const char *kKeeps = "curriculum_sampling", *kMerge = "shuffle_merged_datasets";
+    handle(kKeeps);
+    handle_words(kKeeps);
+    const YAML::Node keeps = all_[kKeeps], merge = all_[kMerge], sets = at("datasets");
+    if (!keeps.IsDefined() || keeps.IsNull()) return;
+    const auto on = bool_from_text(text_of(keeps));
+    if (!on) throw UserError("{}: {}: found {}, wanted true or false", place(kKeeps), kKeeps, describe_node(keeps));
+    if (!*on) return;
     const bool several = sets.IsDefined() && sets.IsSequence() && sets.size() > 1;
-    if (several && (!has("shuffle_merged_datasets") || is_on("shuffle_merged_datasets")))
+    const bool unshuffled = bool_from_text(text_of(merge)) == false;
+    if (several && !unshuffled)
       return warn(
           "{}: curriculum_sampling has no effect here: several data sets are shuffled when they are merged; set "
           "shuffle_merged_datasets: false to keep the order of the files",
-          where(at("curriculum_sampling")));
+          place(kKeeps));
+    if (unshuffled) {
+      handle(kMerge);
+      handle_words(kMerge);
+    }
     mean("disable_shuffling", "true");
   }
 
   // Reads the chat template: chat_template of the recipe, or the template that the recipe's data sets name. Throws when
-  // data sets name different templates.
+  // data sets name different templates. An override chat_template is for all data sets.
   void read_template() {
-    std::string name = text("chat_template"), place = has("chat_template") ? where(at("chat_template")) : file_;
+    const bool by_word = is_word("chat_template"), given = by_word || has("chat_template");
+    std::string name = text_of(all_["chat_template"]), at_name = given ? place("chat_template") : file_;
     const std::string of_recipe = name;
     bool first = true;
-    for (const auto& [given, at_set] : sets_.templates()) {
-      const std::string here = given.empty() ? of_recipe : given;
+    for (const auto& [of_set, at_set] : sets_.templates()) {
+      if (by_word) break;
+      const std::string here = of_set.empty() ? of_recipe : of_set;
       if (!std::exchange(first, false) && own_or_named(here) != own_or_named(name))
         throw UserError(
             "{}: chat_template: found {} after {}, but all data sets of a run need the same template; use only one",
             at_set, here.empty() ? "the model's own" : here, name.empty() ? "the model's own" : name);
-      if (!given.empty()) place = at_set;
+      if (!of_set.empty()) at_name = at_set;
       name = here;
     }
     if (name.empty()) return;
     handle("chat_template");
-    if (name == "metharme" || name == "llava" || name == "alpaca")
+    if (is_missing(name))
       throw UserError(
           "{}: chat_template: {} is not available; save it as chat_template.jinja in the model folder, and set "
           "chat_template: tokenizer_default",
-          place, name);
-    if (name == "phi_3" || name == "phi_35") return mean("template", "phi3");
-    if (!own_or_named(name).empty()) return mean("template", name);
+          at_name, name);
+    mean_template(fettles_name(own_or_named(name)));
     if (is_of_a_family(name))
       info(
           "{}: chat_template: {} names a family of models; Fettle uses the template in the model folder, which is the "
           "same if the model belongs to this family",
-          place, name);
-    if (name.starts_with(kFallback))
-      info("{}: chat_template: {}: Fettle uses the template in the model folder; if it has none, set template: {}",
-           place, name, name.substr(kFallback.size()));
+          at_name, name);
+    if (!name.starts_with(kFallback)) return;
+    const std::string fallback = name.substr(kFallback.size());
+    info("{}: chat_template: {}: Fettle uses the template in the model folder; if it has none, {}", at_name, name,
+         is_missing(fallback) || is_of_a_family(fallback)
+             ? fmt::format("save {} as chat_template.jinja in that folder", fallback)
+             : "set template: " + fettles_name(fallback));
+  }
+  // Sets the template; "" means the model's own. An override that means the same in Fettle is read as it is. The
+  // override `template` wins over chat_template.
+  void mean_template(const std::string& name) {
+    if (!is_word("chat_template")) {
+      if (!name.empty()) mean("template", name);
+    } else if (name != text_of(all_["chat_template"])) {
+      handle_words("chat_template");
+      if (is_word("template")) return;
+      out_.meant_words.emplace_back("template", name.empty() ? YAML::Node() : YAML::Node(name));
+    }
   }
 
   void read_plugins() {
@@ -360,8 +438,14 @@ class AxolotlReader {
     handle("eot_tokens");  // Fettle finds the end-of-turn tokens of the chat template
   }
 
-  // Reads the keys about the base model.
+  // Reads the keys about the base model. base_model_config and tokenizer_config change nothing if they name this model.
   void read_model() {
+    const std::string model = text_of(current("model_name_or_path", "base_model"));
+    for (const char* key : {"base_model_config", "tokenizer_config"}) {
+      if (text_of(all_[key]) != model) continue;
+      handle(key);
+      handle_words(key);
+    }
     if (const YAML::Node map = at("bnb_config_kwargs"); map.IsDefined() && map.IsMap()) {
       handle("bnb_config_kwargs");
       for (const auto& pair : map) {

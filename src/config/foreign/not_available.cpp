@@ -69,6 +69,7 @@ const std::vector<NotAvailable>& not_available() {
       {"use_onebitllms", {kFalse}},
       {"tokenizer_name_or_path", {}, "put the tokenizer's files into the model folder"},
       {"tokenizer_config", {}, "put the tokenizer's files into the model folder"},
+      {"base_model_config", {}, "put config.json and the tokenizer's files into the model folder"},
       {"pretraining_dataset", {}, "set stage: pt, and set dataset to the texts"},
       {"model_config", {}, "set the fields in the model folder's config.json"},
       {"model_kwargs", {}, "bf16 and fp16 set the dtype; remove the key"},

@@ -331,7 +331,6 @@ const std::vector<WithoutEffect>& without_effect() {
       {"otel_*"},
       {"total_num_tokens", "the rows are counted when they are read"},
       {"base_model_ignore_patterns", "Fettle fetches only the files that it reads"},
-      {"base_model_config", "config.json is read from the model folder"},
       {"cls_model_config"},
       {"tokenizer_save_jinja_files", "the tokenizer's files are copied as they are", "true"},
       {"qlora_sharded_model_loading", "weights are always streamed to the devices", kFalse},
