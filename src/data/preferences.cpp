@@ -132,29 +132,59 @@ ordered_json turns_of_text(const std::string& text) {
   return turns.size() > 1 && turns[0]["role"] == "user" ? turns : nullptr;
 }
 
+// Returns whether the column has a value other than a blank text, an empty list or an empty object.
+bool has_content(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find_column(row, column);
+  if (!value || (value->is_structured() && value->empty())) return false;
+  return !value->is_string() || !is_blank(value->get_ref<const std::string&>());
+}
+
 // Returns the column of the question that the replies answer: Orca's pairs have `question` or `input`, ms-swift's have
 // `query`. Returns "" when there is none.
 std::string question_column(const ordered_json& row) {
   for (const char* column : {"question", "input", "query"})
-    if (has_column(row, column)) return column;
+    if (has_content(row, column)) return column;
   return "";
 }
 
-// Returns whether the value is a text that is not blank, or a list or object that is not empty.
-bool has_content(const ordered_json& value) {
-  return value.is_string() ? !is_blank(value.get_ref<const std::string&>()) : value.is_structured() && !value.empty();
+// Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
+// and rejected_messages.
+std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
+  const std::string messages = which + "_messages";
+  return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
 }
 
-// Requires that the row has no column that a question is usually about.
-void want_no_context(const ordered_json& row, const std::string& question) {
-  for (const char* column : {"context", "contexts", "passage", "passages", "document", "documents", "article",
-                             "choices", "options", "image", "images", "video", "videos", "audio", "audios"})
-    if (row.contains(column) && has_content(row[column]))
-      bad_row(
-          "'{}' may need the column '{}'; join the two columns, or name the ones to read in an entry of "
-          "dataset_info.json or of `dataset`, for example \"columns\": {{\"prompt\": \"{}\", \"query\": \"{}\", "
-          "\"chosen\": \"chosen\", \"rejected\": \"rejected\"}}",
-          question, column, question, column);
+// Returns whether the name of the column says that it has a prompt or a part of it.
+bool is_called_prompt(const std::string& column) {
+  static constexpr std::string_view kNames[] = {
+      "prompt",  "user_prompt", "problem", "question", "query",  "instruction", "input", "context",
+      "passage", "document",    "article", "choice",   "option", "image",       "video", "audio"};
+  const std::string name = lower_case(column);
+  return std::ranges::any_of(kNames,
+                             [&](std::string_view one) { return name == one || name == std::string(one) + "s"; });
+}
+
+// Returns a column that may have a part of the prompt, but is neither in `read` nor named by an entry. Returns "" when
+// there is none. If an entry names both replies, other columns do not count.
+std::string unread_prompt_column(const ordered_json& row, const DataSource& source,
+                                 const std::vector<std::string>& read) {
+  if (source.columns.contains("chosen") && source.columns.contains("rejected")) return "";
+  for (const auto& item : row.items()) {
+    const std::string& column = item.key();
+    const bool is_read = std::ranges::find(read, column) != read.end() ||
+                         std::ranges::any_of(source.columns, [&](const auto& one) { return one.second == column; });
+    if (!is_read && is_called_prompt(column) && has_content(row, column)) return column;
+  }
+  return "";
+}
+
+// Requires that the columns in `read` have the whole prompt.
+void want_whole_prompt(const ordered_json& row, const DataSource& source, const std::vector<std::string>& read) {
+  if (const std::string other = unread_prompt_column(row, source, read); !other.empty())
+    bad_row(
+        "the column '{}' may be a part of the prompt; join it with '{}', or name both replies in an entry of "
+        "dataset_info.json or of `dataset` to leave it out: \"columns\": {{\"chosen\": \"{}\", \"rejected\": \"{}\"}}",
+        other, read[0], reply_column(row, source, "chosen"), reply_column(row, source, "rejected"));
 }
 
 // Reads the row as if the reply in `column` were its only reply.
@@ -179,7 +209,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   if (source.formatting.empty() && has_column(row, "prompt"))
     return read_sample(also_copied({{"prompt", row["prompt"]}, {"completion", completion}}), source);
   if (source.formatting == "alpaca" || has_column(row, "instruction")) {
-    if (source.formatting.empty()) want_no_context(row, "instruction");
+    if (source.formatting.empty()) want_whole_prompt(row, source, {"instruction", "input"});
     DataSource alpaca = source;
     alpaca.formatting = "alpaca";
     if (!alpaca.columns.contains("prompt"))
@@ -192,7 +222,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     return read_sample(row, alpaca);
   }
   if (const std::string asked = question_column(row); source.formatting.empty() && !asked.empty()) {
-    want_no_context(row, asked);
+    want_whole_prompt(row, source, {asked});
     return read_sample(also_copied({{"prompt", row[asked]}, {"completion", completion}}), source);
   }
   if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
@@ -214,13 +244,6 @@ void want_chat(const Sample& sample) {
 
 std::string rating_column(const ordered_json& row, const DataSource& source) {
   return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : source.column("label", "label"));
-}
-
-// Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
-// and rejected_messages.
-std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
-  const std::string messages = which + "_messages";
-  return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
 }
 
 // Returns how many messages the prompt has, with which both conversations begin.
@@ -283,15 +306,16 @@ bool lacks_chosen(const ordered_json& row, const DataSource& source) {
   return last != "assistant" && last != "function_call";
 }
 
-// Returns whether the column may have the prompt: it has a text or a list, and its name tells nothing else.
-bool may_be_prompt(const std::string& column, const ordered_json& value, const DataSource& source) {
-  const std::string name = lower_case(column);
-  const auto is_in_name = [&](const char* word) { return name.find(word) != std::string::npos; };
-  return has_content(value) && !is_about_the_row(name) && !name.ends_with("_id") &&
-         std::ranges::none_of(std::array{"chosen", "rejected", "score", "rating", "model"}, is_in_name) &&
-         std::ranges::none_of(std::array{"system", "tools", "functions", "chat_template_kwargs"},
-                              [&](const char* beside) { return column == beside; }) &&
-         std::ranges::none_of(source.columns, [&](const auto& named) { return named.second == column; });
+// Throws for a pair of texts whose prompt may be in `column`. The entry in the message names all columns that are read.
+[[noreturn]] void refuse_prompt_column(const ordered_json& row, const DataSource& source, const std::string& column) {
+  std::string beside;
+  for (const char* name : {"system", "history", "tools"})
+    if (has_column(row, name)) beside += fmt::format(", \"{}\": \"{}\"", name, name);
+  bad_row(
+      "the column '{}' may have the prompt; name it in an entry of dataset_info.json or of `dataset`: \"columns\": "
+      "{{\"prompt\": \"{}\", \"chosen\": \"{}\", \"rejected\": \"{}\"{}}}; if it is not the prompt, name only the two "
+      "replies",
+      column, column, reply_column(row, source, "chosen"), reply_column(row, source, "rejected"), beside);
 }
 
 // Gives a pair of texts without a prompt the common beginning of the texts as its prompt, as TRL does. If the last
@@ -307,12 +331,8 @@ ordered_json with_common_prompt(const ordered_json& row, const DataSource& sourc
       has_column(row, "instruction") || !question_column(row).empty() ||
       !prompt_column(row, source, row[names[0]]).empty())
     return row;
-  for (const auto& [column, value] : row.items())
-    if (may_be_prompt(column, value, source))
-      bad_row(
-          "the column '{}' may have the prompt; name it in an entry of dataset_info.json or of `dataset`, for example "
-          "\"columns\": {{\"prompt\": \"{}\", \"chosen\": \"{}\", \"rejected\": \"{}\"}}, or remove the column",
-          column, column, names[0], names[1]);
+  if (const std::string column = unread_prompt_column(row, source, {}); !column.empty())
+    refuse_prompt_column(row, source, column);
   const std::string chosen = row[names[0]], rejected = row[names[1]];
   auto end = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());
   if (end == std::min(chosen.size(), rejected.size())) return row;  // one text is the beginning of the other

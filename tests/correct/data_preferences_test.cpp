@@ -160,8 +160,25 @@ TEST_F(Preferences, ThePromptMayBeAQuestion) {
   EXPECT_EQ(rows(R"({"query": "Q", "chosen": "It is so", "rejected": "It is not"})"),
             (Rows{"+ Q[It is so</s>]", "- Q[It is not</s>]"}))
       << "what both replies begin with is no prompt";
-  EXPECT_EQ(rows(R"({"question": "Q", "context": " ", "images": [], "chosen": "yes", "rejected": "no"})"),
-            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+  EXPECT_EQ(rows(R"({"question": "", "input": "Q", "context": " ", "images": [], "chosen": "yes", "rejected": "no"})"),
+            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}))
+      << "columns without content do not count";
+}
+
+// An entry that names both replies says that the other columns are not part of the prompt.
+TEST_F(Preferences, AnEntryThatNamesBothRepliesLeavesOutOtherColumns) {
+  const std::string replies = R"("columns": {"chosen": "chosen", "rejected": "rejected"})";
+  for (const char* question : {"question", "input", "query", "instruction"})
+    EXPECT_EQ(rows(fmt::format(R"({{"system": "S", "{}": "Q", "context": "c", "chosen": "yes", "rejected": "no"}})",
+                               question),
+                   replies),
+              (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}))
+        << question;
+  EXPECT_EQ(rows(R"({"question": "Q", "context": "S", "chosen": "yes", "rejected": "no"})",
+                 R"("columns": {"system": "context"})"),
+            (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
+  EXPECT_EQ(rows(R"({"problem": "Q", "chosen": "It is so", "rejected": "It is not"})", replies),
+            (Rows{"+ It is[ so</s>]", "- It is[ not</s>]"}));
 }
 
 TEST_F(Preferences, ThePromptMayHaveAHistory) {
@@ -212,9 +229,9 @@ TEST_F(Preferences, TwoTextsWithoutAPromptBeginWithIt) {
             (Rows{"+ The sky is[ blue.</s>]", "- The sky is[ green.</s>]"}));
   EXPECT_EQ(
       rows(
-          R"({"prompt_id": "1", "note": "", "system": "S", "chosen": "It is so", "rejected": "It is not", "chosen_model": "m", "scores": [4], "margin": 0.5})"),
+          R"({"prompt_id": "1", "prompt": null, "system": "S", "chosen": "It is so", "rejected": "It is not", "annotator": "A7", "comment": "good", "order": ["a", "b"]})"),
       (Rows{"+ SIt is[ so</s>]", "- SIt is[ not</s>]"}))
-      << "the other columns are about the row or its replies";
+      << "as in TRL, columns of other names do not count";
   const Sample accents = read_pair({{"chosen", "aé"}, {"rejected", "aè"}}, {});  // the letters share their first byte
   EXPECT_EQ(accents.conversation.messages.at(0).content, "a");
   EXPECT_EQ(accents.conversation.messages.at(1).content, "é");
