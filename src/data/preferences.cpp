@@ -13,14 +13,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
+std::string role_of(const ordered_json& turn, const MessageNames& names) {
+  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
+  const auto found = names.roles.find(turn[names.role].get<std::string>());
+  return found == names.roles.end() ? "" : found->second;
+}
+
 // Returns whether the reply is a list of turns that begins like a conversation: with the system's or the user's turn.
-bool opens_conversation(const ordered_json& reply) {
-  if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
-  for (const char* name : {"role", "from"})
-    if (reply[0].contains(name))
-      return reply[0][name] == "user" || reply[0][name] == "human" ||
-             (reply[0][name].is_string() && is_system(reply[0][name].get<std::string>()));
-  return false;
+bool opens_conversation(const ordered_json& reply, const DataSource& source) {
+  if (!reply.is_array() || reply.empty()) return false;
+  const std::string first = role_of(reply[0], message_names(source, !has_openai_names(reply, "chosen", source)));
+  return first == "user" || is_system(first);
 }
 
 // Returns the column that has the prompt as a list of turns; "" when there is none. A conversation of other things than
@@ -31,7 +34,7 @@ std::string prompt_column(const ordered_json& row, const DataSource& source, con
     if (!has_column(row, column)) continue;
     const ordered_json& turns = row[column];
     const bool has_turns = !turns.is_array() || turns.empty() || turns[0].contains("role") || turns[0].contains("from");
-    if (has_turns || !opens_conversation(reply)) return column;
+    if (has_turns || !opens_conversation(reply, source)) return column;
   }
   return "";
 }
@@ -57,12 +60,6 @@ bool same_turn(const ordered_json& a, const ordered_json& b, const MessageNames&
     return read_messages(ordered_json::array({turn}), "prompt", names).at(0);
   };
   return same(read(a), read(b));
-}
-
-std::string role_of(const ordered_json& turn, const MessageNames& names) {
-  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
-  const auto found = names.roles.find(turn[names.role].get<std::string>());
-  return found == names.roles.end() ? "" : found->second;
 }
 
 // Requires that the reply, a list of turns, may follow the turns of the prompt.
@@ -103,7 +100,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
 // prompt.
 bool is_whole(const ordered_json& reply, const ordered_json& row, const DataSource& source) {
   const ordered_json* prompt = find_column(row, "prompt");
-  if (!reply.is_array() || !prompt || !prompt->is_array()) return opens_conversation(reply);
+  if (!reply.is_array() || !prompt || !prompt->is_array()) return opens_conversation(reply, source);
   const MessageNames names = message_names(source, !has_openai_names(*prompt, "prompt", source));
   const auto same = [&](const ordered_json& a, const ordered_json& b) { return same_turn(a, b, names); };
   if (reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin(), same)) return true;
@@ -221,13 +218,13 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     alpaca.columns["response"] = column;
     return read_sample(row, alpaca);
   }
+  if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
+      !turns.is_null())
+    return read_sample(also_copied({{"messages", turns}}), source);
   if (const std::string asked = question_column(row); source.formatting.empty() && !asked.empty()) {
     want_whole_prompt(row, source, {asked});
     return read_sample(also_copied({{"prompt", row[asked]}, {"completion", completion}}), source);
   }
-  if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
-      !turns.is_null())
-    return read_sample(also_copied({{"messages", turns}}), source);
   if (!reply.is_array())
     throw BadRow(
         fmt::format("'{}' has no prompt; add a column prompt, instruction, messages or conversations, or make "

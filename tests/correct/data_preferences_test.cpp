@@ -110,6 +110,14 @@ TEST_F(Preferences, TheOrderOfACallsFieldsDoesNotCount) {
   EXPECT_TRUE(messages[3].train);
 }
 
+TEST_F(Preferences, WholeConversationsMayHaveTheNamesOfTheEntry) {
+  EXPECT_EQ(
+      rows(
+          R"({"input": "Q", "chosen": [{"speaker": "U", "text": "Q"}, {"speaker": "A", "text": "yes"}], "rejected": [{"speaker": "U", "text": "Q"}, {"speaker": "A", "text": "no"}]})",
+          R"("tags": {"role_tag": "speaker", "content_tag": "text", "user_tag": "U", "assistant_tag": "A"})"),
+      (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+}
+
 // UltraFeedback has a copy of the chosen conversation in `messages`. Capybara has pairs of input and output in
 // `conversation`.
 TEST_F(Preferences, WholeConversationsWinOverOtherColumns) {
@@ -150,6 +158,11 @@ TEST_F(Preferences, TextsOfAnthropicsDataSetsAreConversations) {
       rows(
           R"({"chosen": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c d\n\nAssistant: yes", "rejected": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c d\n\nAssistant: no\n\nno"})"),
       (Rows{"+ ab</s>c d[yes</s>]", "- ab</s>c d[no\n\nno</s>]"}));
+  EXPECT_EQ(
+      rows(
+          R"({"query": "Q", "chosen": "\n\nHuman: Q\n\nAssistant: yes", "rejected": "\n\nHuman: Q\n\nAssistant: no"})"),
+      (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}))
+      << "the texts have the question, too";
 }
 
 TEST_F(Preferences, ThePromptMayBeAQuestion) {
