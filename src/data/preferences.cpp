@@ -354,12 +354,13 @@ bool is_good(const ordered_json& value, const std::string& column) {
   throw BadRow(fmt::format("'{}' must be true or false, but it is {}", column, value.dump().substr(0, 40)));
 }
 
-// Returns whether the row says that its reply is bad. The column `label` may also be the label of a class, so a number
-// or a text there says nothing about the reply.
-bool is_marked_bad(const ordered_json& row, const DataSource& source) {
-  const std::string column = rating_column(row, source);
-  const ordered_json* value = find_column(row, column);
-  return value && (column == source.column("kto_tag", "kto_tag") ? says_bad(*value) : *value == false);
+// Returns the column that says that the reply is bad; "" when there is none. A label may also be that of a class. So a
+// label counts only if its column is called `label` and it is false.
+std::string bad_mark(const ordered_json& row, const DataSource& source) {
+  const std::string tag = source.column("kto_tag", "kto_tag");
+  if (const ordered_json* value = find_column(row, tag)) return says_bad(*value) ? tag : "";
+  const ordered_json* label = find_column(row, "label");
+  return label && *label == false ? "label" : "";
 }
 
 }  // namespace
@@ -372,9 +373,10 @@ bool has_pair_columns(const ordered_json& row, const DataSource& source) {
 
 bool has_rating_columns(const ordered_json& row, const DataSource& source) {
   if (has_column(row, "choices") || has_column(row, "options")) return false;
-  const ordered_json* rating = find_column(row, rating_column(row, source));
+  const std::string column = rating_column(row, source);
+  const ordered_json* rating = find_column(row, column);
   if (!rating) return has_pair_columns(row, source);
-  return rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag"));
+  return rating->is_boolean() || column != "label" || source.columns.contains("label");
 }
 
 Sample read_pair(const ordered_json& given, const DataSource& source) {
@@ -421,8 +423,8 @@ Sample read_rated(const ordered_json& row, const DataSource& source) {
 
 Sample read_unrated(const ordered_json& row, const DataSource& source) {
   Sample sample = read_sample(row, source);
-  if (sample.kind != Sample::Kind::kChat || !is_marked_bad(row, source)) return sample;
-  const std::string column = rating_column(row, source);
+  const std::string column = bad_mark(row, source);
+  if (sample.kind != Sample::Kind::kChat || column.empty()) return sample;
   throw BadRow(fmt::format(
       "'{}' is {}: the reply is rated as bad, so the model must not learn it; set stage: kto to learn from rated "
       "replies, or remove the row",

@@ -325,6 +325,18 @@ TEST_F(Preferences, AnEntryMayNameOnlyTheRating) {
   }
 }
 
+// An entry may name the label of a class. In stage kto, the same label is a rating.
+TEST_F(Preferences, ALabelThatTheEntryNamesIsARatingOnlyForRatedReplies) {
+  const DataSource source{.columns = {{"label", "is_spam"}}};
+  const nlohmann::ordered_json row = {{"prompt", "Q"}, {"completion", "yes"}, {"is_spam", false}},
+                               number = {{"prompt", "Q"}, {"completion", "yes"}, {"is_spam", 0}};
+  EXPECT_EQ(read_unrated(row, source).conversation.messages.size(), 2u);
+  for (const auto& rated : {row, number}) {
+    EXPECT_EQ(read_rated(rated, source).preference, Preference::kRejected);
+    EXPECT_TRUE(has_rating_columns(rated, source));
+  }
+}
+
 TEST_F(Preferences, TheRatingIsNoPartOfTheQuestion) {
   const std::string asked = R"({"question": "Q", "answer": "yes", )";
   for (const RowKind kind : {RowKind::kRatedReplies, RowKind::kConversations}) {
