@@ -181,6 +181,23 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
+// Returns whether a column of this name is about the row, so that neither a prompt nor a reply needs it.
+bool is_about_the_row(std::string_view column) {
+  static constexpr std::string_view kNames[] = {"id",         "idx",           "index",       "key",
+                                                "uid",        "uuid",          "qid",         "question_id",
+                                                "row_id",     "sample_id",     "example_id",  "url",
+                                                "source",     "dataset",       "origin",      "license",
+                                                "author",     "date",          "timestamp",   "created_at",
+                                                "updated_at", "split",         "lang",        "language",
+                                                "category",   "categories",    "topic",       "subject",
+                                                "domain",     "tag",           "tags",        "keywords",
+                                                "type",       "question_type", "answer_type", "difficulty",
+                                                "level",      "grade",         "score",       "rating",
+                                                "quality",    "meta",          "metadata",    "__index_level_0__"};
+  const std::string name = lower_case(std::string(column));
+  return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
+}
+
 // Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.
 bool is_rating(const std::string& column, const ordered_json& value) {
   return column == "kto_tag" || (column == "label" && value.is_boolean());

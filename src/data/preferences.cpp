@@ -13,14 +13,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
+std::string role_of(const ordered_json& turn, const MessageNames& names) {
+  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
+  const auto found = names.roles.find(turn[names.role].get<std::string>());
+  return found == names.roles.end() ? "" : found->second;
+}
+
 // Returns whether the reply is a list of turns that begins like a conversation: with the system's or the user's turn.
-bool opens_conversation(const ordered_json& reply) {
-  if (!reply.is_array() || reply.empty() || !reply[0].is_object()) return false;
-  for (const char* name : {"role", "from"})
-    if (reply[0].contains(name))
-      return reply[0][name] == "user" || reply[0][name] == "human" ||
-             (reply[0][name].is_string() && is_system(reply[0][name].get<std::string>()));
-  return false;
+bool opens_conversation(const ordered_json& reply, const DataSource& source) {
+  if (!reply.is_array() || reply.empty()) return false;
+  const std::string first = role_of(reply[0], message_names(source, !has_openai_names(reply, "chosen", source)));
+  return first == "user" || is_system(first);
 }
 
 // Returns the column that has the prompt as a list of turns; "" when there is none. A conversation of other things than
@@ -31,7 +34,7 @@ std::string prompt_column(const ordered_json& row, const DataSource& source, con
     if (!has_column(row, column)) continue;
     const ordered_json& turns = row[column];
     const bool has_turns = !turns.is_array() || turns.empty() || turns[0].contains("role") || turns[0].contains("from");
-    if (has_turns || !opens_conversation(reply)) return column;
+    if (has_turns || !opens_conversation(reply, source)) return column;
   }
   return "";
 }
@@ -57,12 +60,6 @@ bool same_turn(const ordered_json& a, const ordered_json& b, const MessageNames&
     return read_messages(ordered_json::array({turn}), "prompt", names).at(0);
   };
   return same(read(a), read(b));
-}
-
-std::string role_of(const ordered_json& turn, const MessageNames& names) {
-  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
-  const auto found = names.roles.find(turn[names.role].get<std::string>());
-  return found == names.roles.end() ? "" : found->second;
 }
 
 // Requires that the reply, a list of turns, may follow the turns of the prompt.
@@ -103,7 +100,7 @@ ordered_json with_reply(ordered_json turns, const ordered_json& reply, const std
 // prompt.
 bool is_whole(const ordered_json& reply, const ordered_json& row, const DataSource& source) {
   const ordered_json* prompt = find_column(row, "prompt");
-  if (!reply.is_array() || !prompt || !prompt->is_array()) return opens_conversation(reply);
+  if (!reply.is_array() || !prompt || !prompt->is_array()) return opens_conversation(reply, source);
   const MessageNames names = message_names(source, !has_openai_names(*prompt, "prompt", source));
   const auto same = [&](const ordered_json& a, const ordered_json& b) { return same_turn(a, b, names); };
   if (reply.size() > prompt->size() && std::equal(prompt->begin(), prompt->end(), reply.begin(), same)) return true;
@@ -132,29 +129,59 @@ ordered_json turns_of_text(const std::string& text) {
   return turns.size() > 1 && turns[0]["role"] == "user" ? turns : nullptr;
 }
 
+// Returns whether the column has a value other than a blank text, an empty list or an empty object.
+bool has_content(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find_column(row, column);
+  if (!value || (value->is_structured() && value->empty())) return false;
+  return !value->is_string() || !is_blank(value->get_ref<const std::string&>());
+}
+
 // Returns the column of the question that the replies answer: Orca's pairs have `question` or `input`, ms-swift's have
 // `query`. Returns "" when there is none.
 std::string question_column(const ordered_json& row) {
   for (const char* column : {"question", "input", "query"})
-    if (has_column(row, column)) return column;
+    if (has_content(row, column)) return column;
   return "";
 }
 
-// Returns whether the value is a text that is not blank, or a list or object that is not empty.
-bool has_content(const ordered_json& value) {
-  return value.is_string() ? !is_blank(value.get_ref<const std::string&>()) : value.is_structured() && !value.empty();
+// Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
+// and rejected_messages.
+std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
+  const std::string messages = which + "_messages";
+  return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
 }
 
-// Requires that the row has no column that a question is usually about.
-void want_no_context(const ordered_json& row, const std::string& question) {
-  for (const char* column : {"context", "contexts", "passage", "passages", "document", "documents", "article",
-                             "choices", "options", "image", "images", "video", "videos", "audio", "audios"})
-    if (row.contains(column) && has_content(row[column]))
-      bad_row(
-          "'{}' may need the column '{}'; join the two columns, or name the ones to read in an entry of "
-          "dataset_info.json or of `dataset`, for example \"columns\": {{\"prompt\": \"{}\", \"query\": \"{}\", "
-          "\"chosen\": \"chosen\", \"rejected\": \"rejected\"}}",
-          question, column, question, column);
+// Returns whether the name of the column says that it has a prompt or a part of it.
+bool is_called_prompt(const std::string& column) {
+  static constexpr std::string_view kNames[] = {
+      "prompt",  "user_prompt", "problem", "question", "query",  "instruction", "input", "context",
+      "passage", "document",    "article", "choice",   "option", "image",       "video", "audio"};
+  const std::string name = lower_case(column);
+  return std::ranges::any_of(kNames,
+                             [&](std::string_view one) { return name == one || name == std::string(one) + "s"; });
+}
+
+// Returns a column that may have a part of the prompt, but is neither in `read` nor named by an entry. Returns "" when
+// there is none. If an entry names both replies, other columns do not count.
+std::string unread_prompt_column(const ordered_json& row, const DataSource& source,
+                                 const std::vector<std::string>& read) {
+  if (source.columns.contains("chosen") && source.columns.contains("rejected")) return "";
+  for (const auto& item : row.items()) {
+    const std::string& column = item.key();
+    const bool is_read = std::ranges::find(read, column) != read.end() ||
+                         std::ranges::any_of(source.columns, [&](const auto& one) { return one.second == column; });
+    if (!is_read && is_called_prompt(column) && has_content(row, column)) return column;
+  }
+  return "";
+}
+
+// Requires that the columns in `read` have the whole prompt.
+void want_whole_prompt(const ordered_json& row, const DataSource& source, const std::vector<std::string>& read) {
+  if (const std::string other = unread_prompt_column(row, source, read); !other.empty())
+    bad_row(
+        "the column '{}' may be a part of the prompt; join it with '{}', or name both replies in an entry of "
+        "dataset_info.json or of `dataset` to leave it out: \"columns\": {{\"chosen\": \"{}\", \"rejected\": \"{}\"}}",
+        other, read[0], reply_column(row, source, "chosen"), reply_column(row, source, "rejected"));
 }
 
 // Reads the row as if the reply in `column` were its only reply.
@@ -179,7 +206,7 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
   if (source.formatting.empty() && has_column(row, "prompt"))
     return read_sample(also_copied({{"prompt", row["prompt"]}, {"completion", completion}}), source);
   if (source.formatting == "alpaca" || has_column(row, "instruction")) {
-    if (source.formatting.empty()) want_no_context(row, "instruction");
+    if (source.formatting.empty()) want_whole_prompt(row, source, {"instruction", "input"});
     DataSource alpaca = source;
     alpaca.formatting = "alpaca";
     if (!alpaca.columns.contains("prompt"))
@@ -191,13 +218,13 @@ Sample with_one_reply(const ordered_json& row, const DataSource& source, const s
     alpaca.columns["response"] = column;
     return read_sample(row, alpaca);
   }
-  if (const std::string asked = question_column(row); source.formatting.empty() && !asked.empty()) {
-    want_no_context(row, asked);
-    return read_sample(also_copied({{"prompt", row[asked]}, {"completion", completion}}), source);
-  }
   if (const ordered_json turns = reply.is_string() ? turns_of_text(reply.get<std::string>()) : nullptr;
       !turns.is_null())
     return read_sample(also_copied({{"messages", turns}}), source);
+  if (const std::string asked = question_column(row); source.formatting.empty() && !asked.empty()) {
+    want_whole_prompt(row, source, {asked});
+    return read_sample(also_copied({{"prompt", row[asked]}, {"completion", completion}}), source);
+  }
   if (!reply.is_array())
     throw BadRow(
         fmt::format("'{}' has no prompt; add a column prompt, instruction, messages or conversations, or make "
@@ -214,13 +241,6 @@ void want_chat(const Sample& sample) {
 
 std::string rating_column(const ordered_json& row, const DataSource& source) {
   return source.column("kto_tag", has_column(row, "kto_tag") ? "kto_tag" : source.column("label", "label"));
-}
-
-// Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
-// and rejected_messages.
-std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
-  const std::string messages = which + "_messages";
-  return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
 }
 
 // Returns how many messages the prompt has, with which both conversations begin.
@@ -283,15 +303,16 @@ bool lacks_chosen(const ordered_json& row, const DataSource& source) {
   return last != "assistant" && last != "function_call";
 }
 
-// Returns whether the column may have the prompt: it has a text or a list, and its name tells nothing else.
-bool may_be_prompt(const std::string& column, const ordered_json& value, const DataSource& source) {
-  const std::string name = lower_case(column);
-  const auto is_in_name = [&](const char* word) { return name.find(word) != std::string::npos; };
-  return has_content(value) && !is_about_the_row(name) && !name.ends_with("_id") &&
-         std::ranges::none_of(std::array{"chosen", "rejected", "score", "rating", "model"}, is_in_name) &&
-         std::ranges::none_of(std::array{"system", "tools", "functions", "chat_template_kwargs"},
-                              [&](const char* beside) { return column == beside; }) &&
-         std::ranges::none_of(source.columns, [&](const auto& named) { return named.second == column; });
+// Throws for a pair of texts whose prompt may be in `column`. The entry in the message names all columns that are read.
+[[noreturn]] void refuse_prompt_column(const ordered_json& row, const DataSource& source, const std::string& column) {
+  std::string beside;
+  for (const char* name : {"system", "history", "tools"})
+    if (has_column(row, name)) beside += fmt::format(", \"{}\": \"{}\"", name, name);
+  bad_row(
+      "the column '{}' may have the prompt; name it in an entry of dataset_info.json or of `dataset`: \"columns\": "
+      "{{\"prompt\": \"{}\", \"chosen\": \"{}\", \"rejected\": \"{}\"{}}}; if it is not the prompt, name only the two "
+      "replies",
+      column, column, reply_column(row, source, "chosen"), reply_column(row, source, "rejected"), beside);
 }
 
 // Gives a pair of texts without a prompt the common beginning of the texts as its prompt, as TRL does. If the last
@@ -307,12 +328,8 @@ ordered_json with_common_prompt(const ordered_json& row, const DataSource& sourc
       has_column(row, "instruction") || !question_column(row).empty() ||
       !prompt_column(row, source, row[names[0]]).empty())
     return row;
-  for (const auto& [column, value] : row.items())
-    if (may_be_prompt(column, value, source))
-      bad_row(
-          "the column '{}' may have the prompt; name it in an entry of dataset_info.json or of `dataset`, for example "
-          "\"columns\": {{\"prompt\": \"{}\", \"chosen\": \"{}\", \"rejected\": \"{}\"}}, or remove the column",
-          column, column, names[0], names[1]);
+  if (const std::string column = unread_prompt_column(row, source, {}); !column.empty())
+    refuse_prompt_column(row, source, column);
   const std::string chosen = row[names[0]], rejected = row[names[1]];
   auto end = static_cast<size_t>(std::ranges::mismatch(chosen, rejected).in1 - chosen.begin());
   if (end == std::min(chosen.size(), rejected.size())) return row;  // one text is the beginning of the other
@@ -337,12 +354,13 @@ bool is_good(const ordered_json& value, const std::string& column) {
   throw BadRow(fmt::format("'{}' must be true or false, but it is {}", column, value.dump().substr(0, 40)));
 }
 
-// Returns whether the row says that its reply is bad. The column `label` may also be the label of a class, so a number
-// or a text there says nothing about the reply.
-bool is_marked_bad(const ordered_json& row, const DataSource& source) {
-  const std::string column = rating_column(row, source);
-  const ordered_json* value = find_column(row, column);
-  return value && (column == source.column("kto_tag", "kto_tag") ? says_bad(*value) : *value == false);
+// Returns the column that says that the reply is bad; "" when there is none. A label may also be that of a class. So a
+// label counts only if its column is called `label` and it is false.
+std::string bad_mark(const ordered_json& row, const DataSource& source) {
+  const std::string tag = source.column("kto_tag", "kto_tag");
+  if (const ordered_json* value = find_column(row, tag)) return says_bad(*value) ? tag : "";
+  const ordered_json* label = find_column(row, "label");
+  return label && *label == false ? "label" : "";
 }
 
 }  // namespace
@@ -355,9 +373,10 @@ bool has_pair_columns(const ordered_json& row, const DataSource& source) {
 
 bool has_rating_columns(const ordered_json& row, const DataSource& source) {
   if (has_column(row, "choices") || has_column(row, "options")) return false;
-  const ordered_json* rating = find_column(row, rating_column(row, source));
+  const std::string column = rating_column(row, source);
+  const ordered_json* rating = find_column(row, column);
   if (!rating) return has_pair_columns(row, source);
-  return rating->is_boolean() || has_column(row, source.column("kto_tag", "kto_tag"));
+  return rating->is_boolean() || column != "label" || source.columns.contains("label");
 }
 
 Sample read_pair(const ordered_json& given, const DataSource& source) {
@@ -404,8 +423,8 @@ Sample read_rated(const ordered_json& row, const DataSource& source) {
 
 Sample read_unrated(const ordered_json& row, const DataSource& source) {
   Sample sample = read_sample(row, source);
-  if (sample.kind != Sample::Kind::kChat || !is_marked_bad(row, source)) return sample;
-  const std::string column = rating_column(row, source);
+  const std::string column = bad_mark(row, source);
+  if (sample.kind != Sample::Kind::kChat || column.empty()) return sample;
   throw BadRow(fmt::format(
       "'{}' is {}: the reply is rated as bad, so the model must not learn it; set stage: kto to learn from rated "
       "replies, or remove the row",

@@ -73,6 +73,15 @@ TEST_F(Classes, WholeRealsAreLabelsWhereTheRecipeSaysSo) {
   EXPECT_EQ(labels.size(), 2);
 }
 
+TEST_F(Classes, AConversationIsAListOfMessages) {
+  for (const char* column : {"conversation", "conversations", "messages"}) {
+    const std::string row = fmt::format(R"({{"text": "Hi", "{}": "c-17", "label": )", column);
+    const Examples rows = load(row + "1}\n" + row + "0}\n");
+    ASSERT_EQ(rows.size(), 2u);
+    EXPECT_EQ(text(rows[0]), "<s>Hi") << column;
+  }
+}
+
 TEST_F(Classes, SeveralLabelsPerRow) {
   EXPECT_EQ(classes("{\"text\": \"a\", \"label\": [\"x\", \"z\"]}\n{\"text\": \"b\", \"label\": []}\n{\"text\": \"c\", "
                     "\"label\": [\"y\"]}\n"),

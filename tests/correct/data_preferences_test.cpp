@@ -110,6 +110,14 @@ TEST_F(Preferences, TheOrderOfACallsFieldsDoesNotCount) {
   EXPECT_TRUE(messages[3].train);
 }
 
+TEST_F(Preferences, WholeConversationsMayHaveTheNamesOfTheEntry) {
+  EXPECT_EQ(
+      rows(
+          R"({"input": "Q", "chosen": [{"speaker": "U", "text": "Q"}, {"speaker": "A", "text": "yes"}], "rejected": [{"speaker": "U", "text": "Q"}, {"speaker": "A", "text": "no"}]})",
+          R"("tags": {"role_tag": "speaker", "content_tag": "text", "user_tag": "U", "assistant_tag": "A"})"),
+      (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+}
+
 // UltraFeedback has a copy of the chosen conversation in `messages`. Capybara has pairs of input and output in
 // `conversation`.
 TEST_F(Preferences, WholeConversationsWinOverOtherColumns) {
@@ -150,6 +158,11 @@ TEST_F(Preferences, TextsOfAnthropicsDataSetsAreConversations) {
       rows(
           R"({"chosen": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c d\n\nAssistant: yes", "rejected": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c d\n\nAssistant: no\n\nno"})"),
       (Rows{"+ ab</s>c d[yes</s>]", "- ab</s>c d[no\n\nno</s>]"}));
+  EXPECT_EQ(
+      rows(
+          R"({"query": "Q", "chosen": "\n\nHuman: Q\n\nAssistant: yes", "rejected": "\n\nHuman: Q\n\nAssistant: no"})"),
+      (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}))
+      << "the texts have the question, too";
 }
 
 TEST_F(Preferences, ThePromptMayBeAQuestion) {
@@ -160,8 +173,25 @@ TEST_F(Preferences, ThePromptMayBeAQuestion) {
   EXPECT_EQ(rows(R"({"query": "Q", "chosen": "It is so", "rejected": "It is not"})"),
             (Rows{"+ Q[It is so</s>]", "- Q[It is not</s>]"}))
       << "what both replies begin with is no prompt";
-  EXPECT_EQ(rows(R"({"question": "Q", "context": " ", "images": [], "chosen": "yes", "rejected": "no"})"),
-            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}));
+  EXPECT_EQ(rows(R"({"question": "", "input": "Q", "context": " ", "images": [], "chosen": "yes", "rejected": "no"})"),
+            (Rows{"+ Q[yes</s>]", "- Q[no</s>]"}))
+      << "columns without content do not count";
+}
+
+// An entry that names both replies says that the other columns are not part of the prompt.
+TEST_F(Preferences, AnEntryThatNamesBothRepliesLeavesOutOtherColumns) {
+  const std::string replies = R"("columns": {"chosen": "chosen", "rejected": "rejected"})";
+  for (const char* question : {"question", "input", "query", "instruction"})
+    EXPECT_EQ(rows(fmt::format(R"({{"system": "S", "{}": "Q", "context": "c", "chosen": "yes", "rejected": "no"}})",
+                               question),
+                   replies),
+              (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}))
+        << question;
+  EXPECT_EQ(rows(R"({"question": "Q", "context": "S", "chosen": "yes", "rejected": "no"})",
+                 R"("columns": {"system": "context"})"),
+            (Rows{"+ SQ[yes</s>]", "- SQ[no</s>]"}));
+  EXPECT_EQ(rows(R"({"problem": "Q", "chosen": "It is so", "rejected": "It is not"})", replies),
+            (Rows{"+ It is[ so</s>]", "- It is[ not</s>]"}));
 }
 
 TEST_F(Preferences, ThePromptMayHaveAHistory) {
@@ -212,9 +242,9 @@ TEST_F(Preferences, TwoTextsWithoutAPromptBeginWithIt) {
             (Rows{"+ The sky is[ blue.</s>]", "- The sky is[ green.</s>]"}));
   EXPECT_EQ(
       rows(
-          R"({"prompt_id": "1", "note": "", "system": "S", "chosen": "It is so", "rejected": "It is not", "chosen_model": "m", "scores": [4], "margin": 0.5})"),
+          R"({"prompt_id": "1", "prompt": null, "system": "S", "chosen": "It is so", "rejected": "It is not", "annotator": "A7", "comment": "good", "order": ["a", "b"]})"),
       (Rows{"+ SIt is[ so</s>]", "- SIt is[ not</s>]"}))
-      << "the other columns are about the row or its replies";
+      << "as in TRL, columns of other names do not count";
   const Sample accents = read_pair({{"chosen", "aé"}, {"rejected", "aè"}}, {});  // the letters share their first byte
   EXPECT_EQ(accents.conversation.messages.at(0).content, "a");
   EXPECT_EQ(accents.conversation.messages.at(1).content, "é");
@@ -292,6 +322,18 @@ TEST_F(Preferences, AnEntryMayNameOnlyTheRating) {
         Rows{"- Q[no</s>]"})
         << rating;
     EXPECT_EQ(rows(R"({"question": "Q", "answer": "yes", "good": true})", rating), Rows{"+ Q[yes</s>]"}) << rating;
+  }
+}
+
+// An entry may name the label of a class. In stage kto, the same label is a rating.
+TEST_F(Preferences, ALabelThatTheEntryNamesIsARatingOnlyForRatedReplies) {
+  const DataSource source{.columns = {{"label", "is_spam"}}};
+  const nlohmann::ordered_json row = {{"prompt", "Q"}, {"completion", "yes"}, {"is_spam", false}},
+                               number = {{"prompt", "Q"}, {"completion", "yes"}, {"is_spam", 0}};
+  EXPECT_EQ(read_unrated(row, source).conversation.messages.size(), 2u);
+  for (const auto& rated : {row, number}) {
+    EXPECT_EQ(read_rated(rated, source).preference, Preference::kRejected);
+    EXPECT_TRUE(has_rating_columns(rated, source));
   }
 }
 

@@ -98,6 +98,7 @@ TEST(ToolRows, FormsOfMsSwift) {
   EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(R"({"messages": [], "rejected_response": "No"})"), {}));
   for (const char* row :
        {R"({"query": "Hi", "history": [["a", "b"]], "response": "Yo", "rejected_response": "No"})",
+        R"({"input": "", "query": "Hi", "history": [["a", "b"]], "response": "Yo", "rejected_response": "No"})",
         R"({"instruction": "Hi", "history": [["a", "b"]], "output": "Yo", "rejected_response": "No"})"}) {
     EXPECT_TRUE(has_pair_columns(nlohmann::ordered_json::parse(row), {})) << row;
     const Sample text = pair(row);

@@ -37,10 +37,6 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
   expect(R"({"prompt": "q", "completion": "a"})", "the column 'chosen' is missing; the row has prompt, completion");
   expect(R"({"prompt": "q", "chosen": "a"})", "the column 'rejected' is missing");
   expect(R"({"chosen": "a", "rejected": "b"})", "'chosen' has no prompt;");
-  expect(R"({"context": "c", "chosen": "It is a", "rejected": "It is b"})", "the column 'context' may have the prompt");
-  for (const char* question : {"question", "input", "query", "instruction"})
-    expect(fmt::format(R"({{"{}": "q", "context": "c", "chosen": "a", "rejected": "b"}})", question),
-           fmt::format("'{}' may need the column 'context'; join the two columns", question));
   expect(R"({"prompt": "q", "chosen": 1.5, "rejected": {"a": 1}})", "'completion' is the number 1.5");
   expect(R"({"text": "q", "chosen": [], "rejected": []})", "the conversation has no messages");
   expect(
@@ -52,6 +48,20 @@ TEST_F(PreferenceErrors, RowsThatAreNotPairs) {
             R"("chosen": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "a"}], "rejected": "b"})",
         "a reply begins with a turn of the user or the system");
   expect(R"({"prompt": "q", "chosen": "same", "rejected": "same"})", "the chosen and the rejected reply are the same");
+}
+
+TEST_F(PreferenceErrors, ColumnsThatMayBelongToThePrompt) {
+  for (const char* question : {"question", "input", "query", "instruction"})
+    expect(fmt::format(R"({{"{}": "q", "Contexts": "c", "chosen": "a", "rejected": "b"}})", question),
+           fmt::format("the column 'Contexts' may be a part of the prompt; join it with '{}', or", question));
+  expect(R"({"question": "q", "input": "i", "chosen_messages": "a", "rejected_messages": "b"})",
+         R"("columns": {"chosen": "chosen_messages", "rejected": "rejected_messages"})");
+  for (const char* other : {"instruction", "question"})
+    expect(fmt::format(R"({{"{}": "i", "query": "q", "response": "a", "rejected_response": "b"}})", other),
+           "the column 'query' may be a part of the prompt");
+  expect(R"({"Problem": "q", "system": "s", "chosen": "It is a", "rejected": "It is b"})",
+         "the column 'Problem' may have the prompt; name it in an entry of dataset_info.json or of `dataset`: "
+         R"("columns": {"prompt": "Problem", "chosen": "chosen", "rejected": "rejected", "system": "system"})");
 }
 
 TEST_F(PreferenceErrors, RowsThatAreNotRated) {

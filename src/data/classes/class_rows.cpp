@@ -100,6 +100,14 @@ std::optional<ordered_json> read_python_list(std::string_view text) {
   return at + 1 == text.size() ? std::optional(out) : std::nullopt;
 }
 
+// Returns whether the row has messages. Without an entry that says so, another value than a list may be, for example,
+// the number of a conversation.
+bool has_messages(const ordered_json& row, const DataSource& source) {
+  if (!source.formatting.empty() || source.columns.contains("messages")) return is_conversation(row, source);
+  const ordered_json* messages = find_column(row, turns_column(row, source));
+  return messages && messages->is_array();
+}
+
 }  // namespace
 
 ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
@@ -110,7 +118,7 @@ ClassTexts read_class_texts(const ordered_json& row, const DataSource& source) {
       out.second = text_of_column(row, second);
     return out;
   }
-  if (is_conversation(row, source)) {
+  if (has_messages(row, source)) {
     out.conversation = read_turns(row, source).conversation;
     out.conversation.variables_json = read_variables(row);
     return out;

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
-
 #include "base/json_text.h"
 #include "base/text.h"
 
@@ -50,22 +47,6 @@ std::string text_of(const ordered_json& value, const std::string& what) {
 std::string text_column(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   return value ? text_of(*value, "'" + column + "'") : "";
-}
-
-bool is_about_the_row(std::string_view column) {
-  static constexpr std::string_view kNames[] = {"id",         "idx",           "index",       "key",
-                                                "uid",        "uuid",          "qid",         "question_id",
-                                                "row_id",     "sample_id",     "example_id",  "url",
-                                                "source",     "dataset",       "origin",      "license",
-                                                "author",     "date",          "timestamp",   "created_at",
-                                                "updated_at", "split",         "lang",        "language",
-                                                "category",   "categories",    "topic",       "subject",
-                                                "domain",     "tag",           "tags",        "keywords",
-                                                "type",       "question_type", "answer_type", "difficulty",
-                                                "level",      "grade",         "score",       "rating",
-                                                "quality",    "meta",          "metadata",    "__index_level_0__"};
-  const std::string name = lower_case(std::string(column));
-  return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
 }
 
 ordered_json json_of_text(const std::string& text, const std::string& what) {

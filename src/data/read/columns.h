@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,10 +31,6 @@ const nlohmann::ordered_json* find_any_column(const nlohmann::ordered_json& row,
 
 // Returns "the column 'chosen' is missing" and the columns that the row has instead.
 std::string missing_column(const nlohmann::ordered_json& row, const std::string& column);
-
-// Returns whether a column of this name is about the row (id, source, score, ...), so that neither a prompt nor a reply
-// needs it.
-bool is_about_the_row(std::string_view column);
 
 inline bool has_column(const nlohmann::ordered_json& row, const std::string& column) {
   return find_column(row, column) != nullptr;
