@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
@@ -62,26 +63,33 @@ Sample conversation(const ordered_json& row, const DataSource& source, const std
   return sample;
 }
 
-// Returns the earlier turns of Alpaca's format: a list of [prompt, reply].
-ordered_json history_of(const ordered_json& row, const std::string& column) {
-  const ordered_json* value = find_column(row, column);
-  if (!value) return ordered_json::array();
-  ordered_json turns = list_of(*value, "'" + column + "'");
-  if (!turns.is_array()) bad_row("'{}' must be an array of [prompt, reply], but it is {}", column, turns.type_name());
-  for (const auto& turn : turns)
-    if (!turn.is_array() || turn.size() != 2)
-      bad_row("'{}' must hold lists of two texts, [prompt, reply]; one is {}", column, turn.dump().substr(0, 120));
-  return turns;
-}
-
 // Returns whether the row has two replies to one prompt.
 bool is_pair(const ordered_json& row, const DataSource& source) {
   return has_column(row, source.column("chosen", "chosen")) && has_column(row, source.column("rejected", "rejected"));
 }
 
-// Adds the earlier turns in `column` to the messages.
-void add_history(std::vector<Message>& messages, const ordered_json& row, const std::string& column) {
-  for (const auto& turn : history_of(row, column)) {
+[[noreturn]] void refuse_history(const std::string& column, const ordered_json& found) {
+  bad_row(
+      "'{}' must be a list of [prompt, reply] or of messages, but it has {}; to leave it out, name the other "
+      "columns in an entry of dataset_info.json or of `dataset`",
+      column, found.dump().substr(0, 120));
+}
+
+// Adds the earlier turns in `column` to the messages: a list of [prompt, reply] as in Alpaca's format, or of messages.
+void add_history(std::vector<Message>& messages, const ordered_json& row, const std::string& column,
+                 const DataSource& source) {
+  const ordered_json* value = find_column(row, column);
+  if (!value || (value->is_string() && is_blank(value->get_ref<const std::string&>()))) return;
+  const ordered_json turns = value->is_string() ? json_of_text(value->get<std::string>(), "'" + column + "'") : *value;
+  if (!turns.is_array()) refuse_history(column, *value);
+  if (!turns.empty() && turns[0].is_object()) {
+    std::vector<Message> read = read_messages(turns, column, message_names(source, first_has(turns, "from")));
+    want_order(read);
+    std::ranges::move(read, std::back_inserter(messages));
+    return;
+  }
+  for (const auto& turn : turns) {
+    if (!turn.is_array() || turn.size() != 2) refuse_history(column, turn);
     messages.push_back({.role = "user", .content = text_of(turn[0], "'" + column + "'")});
     messages.push_back({.role = "assistant", .content = text_of(turn[1], "'" + column + "'")});
   }
@@ -104,7 +112,7 @@ Sample alpaca(const ordered_json& row, const DataSource& source) {
   if (!row.contains(response)) bad_column(row, response);
   if (const std::string system = text_column(row, column("system", "system")); !system.empty())
     sample.conversation.messages.push_back({.role = "system", .content = system});
-  add_history(sample.conversation.messages, row, column("history", "history"));
+  add_history(sample.conversation.messages, row, column("history", "history"), source);
   std::string user = text_column(row, prompt);
   const std::string input = text_column(row, column("query", "input"));
   if (!user.empty() && !input.empty()) user += "\n";
@@ -167,7 +175,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
       messages.push_back({.role = role, .content = text_column(row, column), .train = train, .of_prompt = !train});
     }
   };
-  if (!row["prompt"].is_array()) add_history(messages, row, source.column("history", "history"));
+  if (!row["prompt"].is_array()) add_history(messages, row, source.column("history", "history"), source);
   sample.plain = messages.empty() && row["prompt"].is_string() && row["completion"].is_string();
   for (Message& message : messages) {
     message.train = false;

@@ -112,6 +112,8 @@ TEST_F(HubFolder, ShardsOfAnEarlierSaveToDiskAreLeftOut) {
               ::testing::HasSubstr("2 .arrow files are left out, because state.json does not list them"));
   folder.write("state.json", R"({"epoch": 3})");
   EXPECT_EQ(chosen().size(), 4u) << "state.json of another program";
+  folder.write("state.json", R"({"_data_files": [{"filename": "data-00000-of-00003.arrow"}]})");
+  EXPECT_EQ(chosen().size(), 4u) << "the files were renamed";
 }
 
 TEST_F(HubFolder, TheFoldersOfSaveToDiskAreTheSplits) {

@@ -108,6 +108,19 @@ TEST(ToolRows, FormsOfMsSwift) {
   }
 }
 
+TEST(ToolRows, AHistoryMayBeMessages) {
+  for (const char* history :
+       {R"([["a", "b"]])", R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])",
+        R"([{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}])"}) {
+    const std::string beside = R"(, "history": )" + std::string(history) + "}";
+    for (const char* row : {R"({"instruction": "Hi", "output": "Yo")", R"({"query": "Hi", "response": "Yo")"})
+      EXPECT_EQ(shown(sample((row + beside).c_str()).conversation.messages),
+                "user: a\nassistant: b\nuser: Hi\nassistant: Yo\n");
+    EXPECT_EQ(shown(sample((R"({"prompt": "Hi", "completion": "Yo")" + beside).c_str()).conversation.messages),
+              "user(not trained): a\nassistant(not trained): b\nuser(not trained): Hi\nassistant: Yo\n");
+  }
+}
+
 TEST(ToolRows, ThePromptOfAPairOfMsSwiftNeedsNoReply) {
   const std::string user = R"({"messages": [{"role": "user", "content": "Hi"})";
   for (const char* row :

@@ -94,15 +94,20 @@ std::set<std::string> saved_shards(const fs::path& state) {
   return names;
 }
 
-// Leaves out shards of an earlier save_to_disk. The datasets library does not remove them from the folder.
+// Leaves out shards of an earlier save_to_disk. The datasets library does not remove them from the folder. If none of
+// the shards of the last save_to_disk is there, leaves out nothing, because the files probably have new names.
 std::vector<fs::path> without_earlier_shards(const fs::path& folder, std::vector<fs::path> files) {
-  std::map<fs::path, std::set<std::string>> saved;
+  const std::set<fs::path> present(files.begin(), files.end());
+  std::map<fs::path, std::set<fs::path>> saved;  // by folder: the shards of the last save_to_disk
   for (const fs::path& file : files)
-    if (file.filename() == kSavedState) saved[file.parent_path()] = saved_shards(file);
+    if (file.filename() == kSavedState)
+      for (const std::string& name : saved_shards(file))
+        if (const fs::path shard = file.parent_path() / name; present.contains(shard))
+          saved[file.parent_path()].insert(shard);
   const size_t left_out = std::erase_if(files, [&](const fs::path& file) {
     const auto shards = saved.find(file.parent_path());
-    return file.extension() == ".arrow" && !is_description(file) && shards != saved.end() && !shards->second.empty() &&
-           !shards->second.contains(file.filename().string());
+    return file.extension() == ".arrow" && !is_description(file) && shards != saved.end() &&
+           !shards->second.contains(file);
   });
   if (left_out > 0)
     info_once(fmt::format(
