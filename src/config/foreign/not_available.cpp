@@ -3,7 +3,6 @@
 namespace fettle {
 namespace {
 
-constexpr std::string_view kFalse = "false";
 constexpr std::string_view kLessMemory =
     "to train in less memory, set optim: paged_adamw_8bit, offload_optimizer: true, or finetuning_type: lora";
 

@@ -8,6 +8,9 @@
 
 namespace fettle {
 
+// The value of keys that other tools' recipes may leave off.
+inline constexpr std::string_view kFalse = "false";
+
 // A key whose value sets other keys. If `value` is "*", the row covers any value. If `value` ends in *, the row covers
 // all values with that prefix. In `sets`, "*" is the part of the user's value that the * in `value` stands for.
 struct Translation {

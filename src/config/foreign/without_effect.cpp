@@ -3,7 +3,6 @@
 namespace fettle {
 namespace {
 
-constexpr std::string_view kFalse = "false";
 constexpr std::string_view kSharded = "weights and optimizer state are sharded over the fsdp axis (see `mesh`)";
 constexpr std::string_view kAttention = "attention never stores the whole score matrix";
 constexpr std::string_view kNaN = "training stops when the loss is not finite";
