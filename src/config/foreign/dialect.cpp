@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "config/foreign/axolotl.h"
+#include "config/foreign/axolotl/axolotl.h"
 #include "config/foreign/other_defaults.h"
 #include "config/foreign/torchtune.h"
 #include "config/foreign/trl.h"

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdlib>
+
 namespace fettle {
 
 std::string place_of(const std::string& file, const YAML::Node& node) {
@@ -10,6 +13,13 @@ std::string place_of(const std::string& file, const YAML::Node& node) {
 
 std::string text_of(const YAML::Node& node) {
   return node.IsDefined() && node.IsScalar() ? node.Scalar() : "";
+}
+
+double number_of(const YAML::Node& node, double otherwise) {
+  const std::string value = text_of(node);
+  char* end = nullptr;
+  const double read = std::strtod(value.c_str(), &end);
+  return value.empty() || *end != '\0' || !std::isfinite(read) ? otherwise : read;
 }
 
 }  // namespace fettle

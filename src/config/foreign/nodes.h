@@ -1,4 +1,4 @@
-// Defines place_of and text_of, for readers of other tools' recipes.
+// Defines place_of, text_of and number_of, for readers of other tools' recipes.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -12,5 +12,8 @@ std::string place_of(const std::string& file, const YAML::Node& node);
 
 // Returns the text of a scalar; "" for all other values, also undefined ones.
 std::string text_of(const YAML::Node& node);
+
+// Returns the number that a scalar's text is; `otherwise` for all other values, also infinite ones.
+double number_of(const YAML::Node& node, double otherwise);
 
 }  // namespace fettle

@@ -1,4 +1,4 @@
-#include "config/foreign/axolotl_sets.h"
+#include "config/foreign/axolotl/sets.h"
 
 #include <fmt/ranges.h>
 
