@@ -46,7 +46,8 @@ void read_evaluation(ForeignRecipe& recipe) {
   const bool chosen = recipe.has_any({"eval_strategy", "evaluation_strategy"});
   const char* key = recipe.has("eval_strategy") ? "eval_strategy" : "evaluation_strategy";
   const std::string evaluates = chosen ? recipe.text(key) : saves;
-  const bool splits = std::atof(recipe.text("split_dataset_ratio").c_str()) > 0, sets = gives_rows(recipe.all(), "eval_dataset");
+  const bool splits = std::atof(recipe.text("split_dataset_ratio").c_str()) > 0,
+             sets = gives_rows(recipe.all(), "eval_dataset");
   if (splits && (evaluates == "no" || sets)) {
     recipe.handle({"split_dataset_ratio"});
     info("split_dataset_ratio has no effect: ms-swift holds no rows out if {}",

@@ -76,7 +76,7 @@ class TrlReader {
   bool has_balance() const {
     const std::string loss = recipe_.text("stage") == "orpo"   ? "orpo"
                              : recipe_.has("gamma_beta_ratio") ? "simpo"
-                                                       : recipe_.text("pref_loss") + recipe_.text("loss_type");
+                                                               : recipe_.text("pref_loss") + recipe_.text("loss_type");
     return stage_ == "sft" || stage_ == "kto" || (stage_ == "dpo" && loss != "orpo" && loss != "simpo");
   }
 
@@ -129,7 +129,8 @@ class TrlReader {
         (!weighted || (weights.IsSequence() && weights.size() == 2 && weights[1 - sft].as<double>(0) == 1))) {
       recipe_.handle({"loss_type", "loss_weights"});
       recipe_.mean_from("loss_type", "pref_loss", list[1 - sft]);
-      return recipe_.mean_from(weighted ? "loss_weights" : "loss_type", "pref_ftx", weighted ? weights[sft] : YAML::Node("1"));
+      return recipe_.mean_from(weighted ? "loss_weights" : "loss_type", "pref_ftx",
+                               weighted ? weights[sft] : YAML::Node("1"));
     }
     throw UserError(
         "{}: loss_type: this sum of losses is not available; set loss_type to one loss of weight 1, and set pref_ftx "
@@ -146,7 +147,7 @@ class TrlReader {
     recipe_.mean_from("gamma_beta_ratio", "stage", YAML::Node("dpo"));
     recipe_.mean_from("gamma_beta_ratio", "pref_loss", YAML::Node("simpo"));
     recipe_.mean_from("gamma_beta_ratio", "simpo_gamma",
-         YAML::Node(fmt::format("{:.9g}", beta * recipe_.all()["gamma_beta_ratio"].as<double>(-1))));
+                      YAML::Node(fmt::format("{:.9g}", beta * recipe_.all()["gamma_beta_ratio"].as<double>(-1))));
   }
 
   // TRL 1 uses label_smoothing only with other losses.
@@ -154,14 +155,16 @@ class TrlReader {
     const YAML::Node list = recipe_.all()["loss_type"];
     const bool listed = recipe_.has("loss_type") && list.IsSequence() && list.size() == 1;
     const std::string smoothing = recipe_.text("label_smoothing"),
-                      loss = listed ? list[0].as<std::string>("") : recipe_.text("loss_type") + recipe_.text("pref_loss");
+                      loss =
+                          listed ? list[0].as<std::string>("") : recipe_.text("loss_type") + recipe_.text("pref_loss");
     if (stage_ != "dpo" || std::atof(smoothing.c_str()) == 0 || (!loss.empty() && loss != "sigmoid")) return;
     info("label_smoothing: {} is applied to the loss sigmoid, unlike in TRL 1, which ignores it there", smoothing);
   }
 
   // Reads `datasets`, a list of data sets. TRL then ignores dataset_name.
   void read_mixture() {
-    AxolotlSets sets(recipe_.file(), AxolotlSets::Rows::kReplies);  // both tools describe the place of rows in the same way
+    AxolotlSets sets(recipe_.file(),
+                     AxolotlSets::Rows::kReplies);  // both tools describe the place of rows in the same way
     YAML::Node list(YAML::NodeType::Sequence);
     for (const auto& item : recipe_.all()["datasets"]) {
       YAML::Node place(YAML::NodeType::Map);
@@ -169,8 +172,8 @@ class TrlReader {
         for (const auto& pair : item) {
           const std::string key = pair.first.Scalar();
           if ((key == "fraction" || key == "data_dir") && !pair.second.IsNull())
-            throw UserError("{}:{}: {} of a data set is not available; list the data set's files without it", recipe_.file(),
-                            pair.first.Mark().line + 1, key);
+            throw UserError("{}:{}: {} of a data set is not available; list the data set's files without it",
+                            recipe_.file(), pair.first.Mark().line + 1, key);
           if (key != "columns") place[pair.first] = pair.second;  // `columns` are the columns to load
         }
       list.push_back(item.IsMap() ? sets.entry(place) : item.Scalar());
@@ -199,7 +202,9 @@ class TrlReader {
     return list;
   }
 
-  std::string strategy() const { return recipe_.text(recipe_.has("eval_strategy") ? "eval_strategy" : "evaluation_strategy"); }
+  std::string strategy() const {
+    return recipe_.text(recipe_.has("eval_strategy") ? "eval_strategy" : "evaluation_strategy");
+  }
   // Returns whether the run evaluates. `false` is YAML's older `no`.
   bool evaluates() const {
     const std::string asked = strategy();
