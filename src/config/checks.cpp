@@ -238,11 +238,6 @@ void check_combinations(Recipe& recipe) {
         "{}: load_best_model_at_end needs a checkpoint of every evaluation, but save_strategy is {} and eval_strategy "
         "is {}; set both to the same value, or set save_strategy: best",
         recipe.where("load_best_model_at_end"), recipe.save_strategy, recipe.eval_strategy);
-  if (recipe.load_best_model_at_end && recipe.save_only_model)
-    throw UserError(
-        "{}: load_best_model_at_end reads a checkpoint's state, but save_only_model saves no state; remove one of the "
-        "two keys",
-        recipe.where("load_best_model_at_end"));
   if (!recipe.interleave_probs.empty() && recipe.mix_strategy == "concat") {
     throw UserError(
         "{}: interleave_probs belongs to mix_strategy: interleave_under, interleave_over or interleave_once, found "

@@ -60,7 +60,8 @@ bool same_disk(const fs::path& a, const fs::path& b) {
 }  // namespace
 
 int64_t checkpoint_bytes(const Run& run, const ModelRepository& base) {
-  return (run.output.save_only_model ? 0 : snapshot_bytes(run)) + result_bytes(run, base);
+  const int64_t weights = run.best.load_at_end ? parts_bytes(run) : 0;
+  return (run.output.save_only_model ? weights : snapshot_bytes(run)) + result_bytes(run, base);
 }
 
 int64_t parts_bytes(const Run& run) {

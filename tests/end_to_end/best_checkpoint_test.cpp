@@ -58,6 +58,25 @@ TEST_F(BestCheckpoint, IsTheResult) {
   EXPECT_EQ(std::filesystem::path(state()["best_model_checkpoint"]).filename(), name);
 }
 
+// Checkpoints then have no optimizer state, so no run can resume from them.
+TEST_F(BestCheckpoint, IsTheResultWithoutOptimizerState) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"pissa_init=true", "lora_dropout=0"}}) {
+    const auto keys = words(with(more, {"load_best_model_at_end=true", "overwrite_output_dir=true"}));
+    ASSERT_EQ(run_fettle(folder_, keys).code, 0);
+    const std::string wanted = weights(), name = "checkpoint-" + std::to_string(best_step());
+    ASSERT_LT(best_step(), 12);
+    const Outcome run = run_fettle(folder_, with(keys, {"save_only_model=true", "save_total_limit=2"}));
+    ASSERT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(weights(), wanted);
+    EXPECT_EQ(weights(), weights(name));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / "out" / name / "weights/manifest.json"));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "out" / name / "state"));
+    const Outcome again = run_fettle(folder_, words(with(more, {"resume_from_checkpoint=true"})));
+    EXPECT_EQ(again.code, 2);
+    EXPECT_THAT(again.err, HasSubstr("save_only_model"));
+  }
+}
+
 // The figures of the result belong to its weights, not to those of the last step.
 TEST_F(BestCheckpoint, HasItsOwnFigures) {
   const Outcome run = run_fettle(folder_, words({"load_best_model_at_end=true"}));
@@ -284,7 +303,6 @@ TEST_F(BestCheckpoint, WishesThatContradictAreRefused) {
       {{"early_stopping_patience=2", "eval_strategy=no"}, "set eval_strategy: steps or epoch"},
       {{"load_best_model_at_end=true", "save_strategy=no"}, "set both to the same value, or set save_strategy: best"},
       {{"load_best_model_at_end=true", "save_steps=3"}, "make one a multiple of the other"},
-      {{"load_best_model_at_end=true", "save_only_model=true"}, "save_only_model"},
       {{"early_stopping_patience=2", "metric_for_best_model=bleu"}, "use one of loss, accuracy, perplexity"}};
   for (const auto& [keys, said] : cases) {
     const Outcome run = run_fettle(folder_, words(keys));

@@ -101,6 +101,10 @@ fs::path state_folder(const fs::path& checkpoint) {
   return checkpoint / "state";
 }
 
+fs::path weights_folder(const fs::path& checkpoint) {
+  return checkpoint / "weights";
+}
+
 std::vector<CheckpointFolder> list_checkpoints(const fs::path& output_dir) {
   std::vector<CheckpointFolder> found = find_folders(output_dir, true);
   for (CheckpointFolder& one : found) one.complete = is_complete(one.path);

@@ -19,6 +19,9 @@ struct CheckpointFolder {
 std::filesystem::path checkpoint_path(const std::filesystem::path& output_dir, int64_t step);
 // Returns the checkpoint's subfolder `state`.
 std::filesystem::path state_folder(const std::filesystem::path& checkpoint);
+// Returns the checkpoint's subfolder `weights`: the exact trained weights of a checkpoint without a state, in the same
+// format (save_only_model with load_best_model_at_end).
+std::filesystem::path weights_folder(const std::filesystem::path& checkpoint);
 // Returns the checkpoints sorted by step, the oldest first; empty when the folder does not exist. Leaves out
 // checkpoint-N folders that Fettle did not write, so that no other function deletes or renames them. Fettle's
 // checkpoints have files in state/ or, with save_only_model, at least Fettle's log (is_own_log).

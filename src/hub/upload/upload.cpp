@@ -109,8 +109,9 @@ bool is_left_out(const fs::path& path) {
                                                   kTrainRecipe, "runs",   "wandb"};
   return name.ends_with("predictions.jsonl") || name.starts_with('.') || name.starts_with("checkpoint-") ||
          name.find(".tmp-") != std::string::npos || std::ranges::find(kLogs, name) != kLogs.end() ||
-         (name == "state" && fs::exists(path / "manifest.json")) ||  // a checkpoint's optimizer state
-         (name == "profile" && fs::exists(path / "plugins"));        // profiles of steps
+         ((name == "state" || name == "weights") &&
+          fs::exists(path / "manifest.json")) ||               // a checkpoint's exact arrays
+         (name == "profile" && fs::exists(path / "plugins"));  // profiles of steps
 }
 
 }  // namespace

@@ -210,11 +210,12 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
   return state;
 }
 
-TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint) {
+TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint,
+                      const std::vector<StateArray>& arrays) {
   TrainState state;
   state.step = checkpoint.meta().at("step").get<int64_t>();
   if (run.state_on_disk()) state.disk = std::make_unique<DiskState>(devices, run);
-  for (const StateArray& array : trained_arrays(run)) {
+  for (const StateArray& array : arrays) {
     internal_check(checkpoint.shape(array.name) == array.shape,
                    "load_state: '{}' must be {}, but the checkpoint has {}", array.name, array.shape.to_string(),
                    checkpoint.shape(array.name).to_string());

@@ -33,9 +33,10 @@ std::vector<StateArray> trained_arrays(const Run& run);
 // adapter from adapter_name_or_path or a new one. With `optimizer`, adds the initial optimizer state. Shows progress.
 // Throws UserError when a tensor is missing or does not fit the model.
 TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, bool optimizer);
-// Loads the weights and the optimizer state onto their devices. Reads the arrays of trained_arrays() from a checkpoint,
-// bit for bit, and the other weights from the repository. The checkpoint may come from another mesh. Throws
-// DamagedState.
-TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint);
+// Loads the weights onto their devices, and the optimizer state if `arrays` has it. Reads `arrays` from a checkpoint,
+// bit for bit, and the other weights from the repository. `arrays` are those of trained_arrays(), or at least those of
+// the weights. The checkpoint may come from another mesh. Throws DamagedState.
+TrainState load_state(Devices& devices, const Run& run, const ModelRepository& repository, StateReader& checkpoint,
+                      const std::vector<StateArray>& arrays);
 
 }  // namespace fettle

@@ -7,11 +7,19 @@
 #include "checkpoint/saved/checkpoint_list.h"
 #include "eval/classification_report.h"
 #include "report/best_evaluation.h"
+#include "train/result.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Returns the folder with the checkpoint's exact weights.
+fs::path exact_weights(const fs::path& checkpoint) {
+  std::error_code ignored;
+  const fs::path alone = weights_folder(checkpoint);
+  return fs::is_directory(alone, ignored) ? alone : state_folder(checkpoint);
+}
 
 // Returns the names of the metrics that an evaluation of this run has, without "eval_".
 std::vector<std::string> figure_names(const Run& run) {
@@ -81,7 +89,7 @@ void find_best(const Run& run, const fs::path& resumed, RunRecord& record) {
   const fs::path recorded = record.trainer.best_model_checkpoint;
   std::error_code ignored;
   const auto is_there = [&](const fs::path& checkpoint) {
-    return fs::is_directory(run.best.load_at_end ? state_folder(checkpoint) : checkpoint, ignored);
+    return fs::is_directory(run.best.load_at_end ? exact_weights(checkpoint) : checkpoint, ignored);
   };
   const auto place_of = [&](int64_t step) -> fs::path {
     const fs::path beside = step == record.trainer.global_step ? resumed : checkpoint_path(resumed.parent_path(), step);
@@ -114,9 +122,9 @@ bool load_best(Devices& devices, const Run& run, const ModelRepository& reposito
   const fs::path checkpoint = record.best_model_checkpoint;
   if (checkpoint == checkpoint_path(run.output.folder, state.step)) return false;
   try {
-    StateReader reader(state_folder(checkpoint));
+    StateReader reader(exact_weights(checkpoint));
     state = {};  // frees the memory of the last state first
-    state = load_state(devices, run, repository, reader);
+    state = load_state(devices, run, repository, reader, result_arrays(run));
   } catch (const UserError& error) {
     const auto newest = newest_checkpoint(run.output.folder);
     throw UserError("load_best_model_at_end: the best evaluation's checkpoint cannot be read: {}{}", error.what(),

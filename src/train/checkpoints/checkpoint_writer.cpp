@@ -25,6 +25,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Returns the folder of a checkpoint's exact arrays; empty if the checkpoint has none.
+fs::path exact_folder(const Run& run, const fs::path& checkpoint) {
+  if (!run.output.save_only_model) return state_folder(checkpoint);
+  return run.best.load_at_end ? weights_folder(checkpoint) : fs::path();
+}
+
+std::vector<StateArray> exact_arrays(const Run& run) {
+  return run.output.save_only_model ? result_arrays(run) : trained_arrays(run);
+}
+
 std::string not_saved(const std::string& name, const Error& error, const std::filesystem::path& output, bool required) {
   const auto kept = newest_checkpoint(output);
   const std::string last = newest_checkpoint_text(output);
@@ -118,7 +128,7 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
   const Clock::time_point start = Clock::now();
   AtomicFolder folder(path, AtomicFolder::Existing::kReplace);
   std::optional<StateWriter> state;
-  if (!run_.output.save_only_model) state.emplace(state_folder(folder.path()));
+  if (const fs::path exact = exact_folder(run_, folder.path()); !exact.empty()) state.emplace(exact);
   // The arrays of the result are fetched once, for the result and for the state.
   std::set<std::string> added;
   write_result(folder.path(), run_, repository_, [&](const std::string& name, const auto& use) {
@@ -129,7 +139,7 @@ CheckpointWriter::Written CheckpointWriter::write_once(const fs::path& path, int
     });
   });
   if (state) {
-    std::vector<StateArray> rest = trained_arrays(run_);
+    std::vector<StateArray> rest = exact_arrays(run_);
     std::erase_if(rest, [&](const StateArray& array) { return added.contains(array.name); });
     write_state(*state, rest, fetch);
   }
@@ -150,20 +160,19 @@ CheckpointWriter::Written CheckpointWriter::write_together(const fs::path& path,
       processes_, name,
       [&] {
         folder.emplace(path, AtomicFolder::Existing::kReplace);
-        return state_folder(fs::absolute(folder->path()));
+        const fs::path exact = exact_folder(run_, fs::absolute(folder->path()));
+        return exact.empty() ? state_folder(fs::absolute(folder->path())) : exact;
       },
-      [&](StateWriter& own) {
-        write_state(own, run_.output.save_only_model ? result_arrays(run_) : trained_arrays(run_), fetch);
-      },
+      [&](StateWriter& own) { write_state(own, exact_arrays(run_), fetch); },
       [&](StateWriter& all) {
-        const fs::path working = folder->path();
+        const fs::path working = folder->path(), exact = exact_folder(run_, working);
         const std::string log = to_json(record.trainer);
         all.finish(checkpoint_meta(run_, step, base_, data_, record, log));
         {
-          StateReader state(state_folder(working));
+          StateReader state(exact.empty() ? state_folder(working) : exact);
           write_result(working, run_, repository_, state);
         }
-        if (run_.output.save_only_model) fs::remove_all(state_folder(working));
+        if (exact.empty()) fs::remove_all(state_folder(working));
         write_file(working / "trainer_state.json", log);
         folder->commit();
       });

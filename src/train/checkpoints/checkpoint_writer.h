@@ -17,8 +17,8 @@ namespace fettle {
 
 // Writes output_dir/checkpoint-N completely or not at all. A checkpoint contains the result (write_result),
 // trainer_state.json, and state/. The folder state/ has checkpoint_meta and the exact weights and optimizer state of
-// the devices; with save_only_model, there is no state/. After a checkpoint is complete, deletes the oldest ones beyond
-// save_total_limit.
+// the devices. With save_only_model, there is no state/. If load_best_model_at_end is set, too, there is weights/, with
+// the exact weights alone. After a checkpoint is complete, deletes the oldest ones beyond save_total_limit.
 //
 // Training waits only while the arrays are copied to the host. Another thread then writes and hashes the files, flushes
 // them to the disk and renames the folder. If the thread is still writing a checkpoint, the next save() first waits

@@ -82,7 +82,7 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
 
 TrainState resume_state(ResumePoint& point, Devices& devices, const Run& run, const ModelRepository& repository) {
   try {
-    TrainState state = load_state(devices, run, repository, *point.state);
+    TrainState state = load_state(devices, run, repository, *point.state, trained_arrays(run));
     point.state.reset();
     return state;
   } catch (const DamagedState& error) {

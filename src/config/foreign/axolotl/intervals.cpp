@@ -49,12 +49,10 @@ void read_patience(ForeignRecipe& recipe, const std::string& replacing) {
   const double save = given("save_steps"), evaluate = given("eval_steps");  // below 1, these are shares of the run
   const double times = std::round(save / evaluate);                         // evaluations between two checkpoints
   const bool whole = (save < 1) == (evaluate < 1) && times >= 1 && std::abs(save / evaluate - times) < 1e-6;
-  if (whole && !recipe.is_on("save_only_model") && replacing.empty())
-    return recipe.usual("load_best_model_at_end", "true");
+  if (whole && replacing.empty()) return recipe.usual("load_best_model_at_end", "true");
   warn("early_stopping_patience: Axolotl's result is the best model, but Fettle's is the last one, because {}",
-       !replacing.empty() ? replacing + " replaces the steps in the file; set save_steps and eval_steps instead"
-       : whole            ? "save_only_model is on; remove that key"
-                          : "save_steps is no multiple of eval_steps; change one of them");
+       replacing.empty() ? "save_steps is no multiple of eval_steps; change one of them"
+                         : replacing + " replaces the steps in the file; set save_steps and eval_steps instead");
 }
 
 }  // namespace
