@@ -92,7 +92,13 @@ bool check_plugin(Findings& findings, const std::string& plugin) {
     findings.attempt("driver", [&]() -> Finding {
       if (driver_is_missing)
         return {"driver", Verdict::kSkipped, fmt::format("only {} tells its version", vendor.driver.library), ""};
-      const std::string version = driver_version(vendor);
+      const std::string version = driver_version(vendor), lack = lack_of_driver(vendor);
+      if (!lack.empty())
+        return {"driver",
+                Verdict::kBad,
+                fmt::format("{}, but {}", version, lack),
+                fmt::format("update the driver to {} or later", vendor.driver.least_release),
+                {{"version", version}}};
       if (!version.empty()) return {"driver", Verdict::kGood, version, "", {{"version", version}}};
       return {"driver", Verdict::kBad, fmt::format("{} does not answer", vendor.driver.library),
               fmt::format("install the driver (docs/gpus.md); {}", device_state(vendor))};

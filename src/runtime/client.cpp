@@ -14,6 +14,7 @@
 #include "runtime/handles.h"
 #include "runtime/rendezvous/plugin_store.h"
 #include "runtime/rendezvous/rendezvous.h"
+#include "runtime/vendors/libraries.h"
 #include "runtime/vendors/vendor.h"
 
 namespace fettle {
@@ -105,10 +106,13 @@ PJRT_Client* create_client(const Plugin& plugin, const ClientOptions& options) {
       throw DeviceError("plugin {} does not connect several processes: {}; {}", plugin.name(), error.what(),
                         remedy_for_several());
     if (vendor.device_file.empty()) throw;
+    const std::string lack = lack_of_driver(vendor);
     throw DeviceError(
-        "plugin {} finds no device that it can use: {}; check that the GPU and its driver are installed, set "
-        "`plugin: cpu` to run on this machine, or use `fettle plan`, which needs no device",
-        plugin.name(), error.what());
+        "plugin {} finds no device that it can use: {}; {}, set `plugin: cpu` to run on this machine, or use `fettle "
+        "plan`, which needs no device",
+        plugin.name(), error.what(),
+        lack.empty() ? "check that the GPU and its driver are installed"
+                     : fmt::format("this machine has {}, but {}: update the driver", driver_version(vendor), lack));
   }
   return args.client;
 }

@@ -116,6 +116,17 @@ TEST_F(PluginChoiceTest, ADriverMustAnswer) {
   EXPECT_EQ(driver_version(vendor, machine), "");
   compile(library, "int cuDriverGetVersion(int* version) { *version = 13000; return 0; }");
   EXPECT_EQ(driver_version(vendor, machine), "CUDA 13.0, driver 580.95.05");
+  EXPECT_EQ(lack_of_driver(vendor), "");
+}
+
+TEST_F(PluginChoiceTest, ADriverMayBeTooOld) {
+  const std::string library = folder / "libmadedriver.so";
+  Vendor vendor = *vendor_named("cuda");
+  vendor.driver.library = library;
+  EXPECT_EQ(lack_of_driver(vendor), "") << "no driver";
+  compile(library, "int cuDriverGetVersion(int* version) { *version = 12080; return 0; }");
+  EXPECT_EQ(driver_version(vendor, machine), "CUDA 12.8");
+  EXPECT_EQ(lack_of_driver(vendor), "the plugin needs CUDA 13.0, which driver 580 and later ones have");
 }
 
 // The loader of the system searches LD_LIBRARY_PATH before a plugin's RUNPATH.

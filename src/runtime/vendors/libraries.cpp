@@ -160,20 +160,42 @@ bool linked_libraries_load(const fs::path& plugin, const Vendor& vendor) {
   });
 }
 
-std::string driver_version(const Vendor& vendor, const fs::path& root) {
-  const Driver& driver = vendor.driver;
-  if (driver.library.empty()) return "";
+namespace {
+
+// Returns what the driver's version_call answers; 0 if the driver does not load or does not answer.
+int answer_of(const Driver& driver) {
+  if (driver.library.empty()) return 0;
   void* const library = dlopen(std::string(driver.library).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return "";
+  if (library == nullptr) return 0;
   const std::string call(driver.version_call);
   const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(library, call.c_str()));
   int version = 0;
-  if (ask == nullptr || ask(&version) != 0 || version <= 0) return "";
-  std::string said = fmt::format("{} {}.{}", vendor.target_platform, version / driver.version_unit,
-                                 version % driver.version_unit / (driver.version_unit / 100));
-  std::ifstream file{root / fs::path(driver.version_file).relative_path()};
+  return ask != nullptr && ask(&version) == 0 ? std::max(version, 0) : 0;
+}
+
+// Returns a version as its maker writes it: "CUDA 13.0".
+std::string version_text(const Vendor& vendor, int version) {
+  const int unit = vendor.driver.version_unit;
+  return fmt::format("{} {}.{}", vendor.target_platform, version / unit, version % unit / (unit / 100));
+}
+
+}  // namespace
+
+std::string driver_version(const Vendor& vendor, const fs::path& root) {
+  const int version = answer_of(vendor.driver);
+  if (version == 0) return "";
+  std::string said = version_text(vendor, version);
+  std::ifstream file{root / fs::path(vendor.driver.version_file).relative_path()};
   if (std::string release; std::getline(file, release)) said += fmt::format(", driver {}", release);
   return said;
+}
+
+std::string lack_of_driver(const Vendor& vendor) {
+  const Driver& driver = vendor.driver;
+  const int version = answer_of(driver);
+  if (version == 0 || version >= driver.least_version) return "";
+  return fmt::format("the plugin needs {}, which driver {} and later ones have",
+                     version_text(vendor, driver.least_version), driver.least_release);
 }
 
 }  // namespace fettle

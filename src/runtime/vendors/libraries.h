@@ -39,4 +39,8 @@ void require_trust(const std::filesystem::path& plugin, const Vendor& vendor);
 // another one.
 std::string driver_version(const Vendor& vendor, const std::filesystem::path& root = "/");
 
+// Returns what the plugin needs, such as "the plugin needs CUDA 13.0, which driver 580 and later ones have", if the
+// driver's version is lower (Driver::least_version); otherwise "".
+std::string lack_of_driver(const Vendor& vendor);
+
 }  // namespace fettle

@@ -95,7 +95,8 @@ const std::vector<Vendor>& vendors() {
           "`make plugins`, which also makes stand-ins for the libraries, enough for `fettle plan`"),
       gpu_vendor(
           "cuda", "CUDA", {.own = "/dev/nvidiactl", .shared = "/dev/dxg"},
-          {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version", true},
+          {"libcuda.so.1", "CUDA_VISIBLE_DEVICES", "cuDriverGetVersion", 1000, "/sys/module/nvidia/version", true,
+           13000, "580"},
           {"libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libcufft.so.12",
            "libcupti.so.13", "libnccl.so.2", "libnvJitLink.so.13", "libnvrtc.so.13"},
           "run `make plugins` to fetch the plugin, the compiler parts it needs and, if NVIDIA's driver is there, "

@@ -26,6 +26,10 @@ struct Driver {
   int version_unit = 1;
   std::string_view version_file;  // a file with the version of the kernel driver
   bool names_parts = false;       // the parts of a device have different names (driver_devices)
+  // The smallest version that the plugin works with, in the units of version_call, and the driver's release that has
+  // it. 0 = not known.
+  int least_version = 0;
+  std::string_view least_release = "";
 };
 
 struct Vendor {
