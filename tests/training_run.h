@@ -28,7 +28,7 @@ class TrainingRun {
                         .seed = static_cast<uint64_t>(recipe.seed),
                         .lengths = {40}}),
         state(from == nullptr ? load_state(devices, run, repository, true)
-                              : load_state(devices, run, repository, *from)) {}
+                              : load_state(devices, run, repository, *from, trained_arrays(run))) {}
 
   StepOutcome advance() {
     const Batch batch = batches.at(state.step);

@@ -19,8 +19,11 @@ int64_t left_by_groups(const fs::path& root) {
     const bool new_names = version == 2;
     const auto limit = number_in(folder / (new_names ? "memory.max" : "memory.limit_in_bytes"));
     const auto used = number_in(folder / (new_names ? "memory.current" : "memory.usage_in_bytes"));
+    // Pages of files can be dropped, but those of a tmpfs and of shared memory, which count as files, cannot.
     const auto cached = number_after(new_names ? "file" : "total_cache", folder / "memory.stat");
-    if (limit && used) left = std::min(left, *limit - std::max<int64_t>(0, *used - cached.value_or(0)));
+    const auto shared = number_after(new_names ? "shmem" : "total_shmem", folder / "memory.stat");
+    const int64_t dropped = std::max<int64_t>(0, cached.value_or(0) - shared.value_or(0));
+    if (limit && used) left = std::min(left, *limit - std::max<int64_t>(0, *used - dropped));
   }
   return left;
 }

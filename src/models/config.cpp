@@ -354,6 +354,24 @@ void ConfigReader::read_sparse_layers(ModelConfig& config) const {
   if (sparse.count() < config.num_hidden_layers) config.expert_layers = sparse;
 }
 
+std::vector<std::string> differing_settings(const ModelConfig& a, const ModelConfig& b) {
+  const std::pair<bool, const char*> settings[] = {
+      {a.rope == b.rope && a.local_rope == b.local_rope && a.rotates == b.rotates, "rope_parameters"},
+      {a.norm_eps == b.norm_eps, "rms_norm_eps"},
+      {a.hidden_act == b.hidden_act, "hidden_act"},
+      {a.window == b.window && a.attention_chunk == b.attention_chunk, "sliding_window"},
+      {a.attention_scale == b.attention_scale && a.query_growth == b.query_growth, "scales of attention"},
+      {a.embedding_scale == b.embedding_scale && a.residual_scale == b.residual_scale && a.logit_scale == b.logit_scale,
+       "multipliers"},
+      {a.attention_softcap == b.attention_softcap && a.logit_softcap == b.logit_softcap, "softcapping"},
+      {a.experts_per_token == b.experts_per_token, "num_experts_per_tok"},
+      {a.tie_word_embeddings == b.tie_word_embeddings, "tie_word_embeddings"}};
+  std::vector<std::string> out;
+  for (const auto& [same, name] : settings)
+    if (!same) out.emplace_back(name);
+  return out;
+}
+
 void ConfigReader::note_dropouts(ModelConfig& config, const std::vector<std::string>& keys) const {
   for (const std::string& key : keys)
     if (number(key, 0) != 0) config.dropouts.push_back(key);

@@ -44,6 +44,7 @@ struct RopeParameters {
   bool truncate = true;       // yarn: the range of blended dims is rounded outwards to whole dims
   bool interleaved = false;   // rotated pairs are dims 2i and 2i + 1; else i and i + half of the rotated dims
 
+  bool operator==(const RopeParameters&) const = default;
   // Returns how many dims the frequencies cover. Proportional rope covers all dims; dims that are not rotated have the
   // frequency 0.
   int64_t rotary_dim(int64_t head_dim) const;
@@ -315,6 +316,11 @@ struct ModelConfig {
   // Returns the window when all layers have the same one (0: no window), else nullopt.
   std::optional<int64_t> uniform_window() const;
 };
+
+// Returns the settings, by their names in config.json, in which two models of the same shapes compute differently.
+// Looks at the settings that differ between published versions of a model: rope, norms, activations, scales, caps,
+// windows.
+std::vector<std::string> differing_settings(const ModelConfig& a, const ModelConfig& b);
 
 // Returns the part of config.json that has the text model's fields: `text_config` if there is one, else all of it.
 const nlohmann::json& text_level(const nlohmann::json& config);

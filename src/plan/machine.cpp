@@ -84,7 +84,7 @@ MachineSize machine_size(const Request& request) {
   const TargetWords words = parse_target(request.target());
   const int64_t asked = request.device_count().value_or(1);
   MachineSize size{words.hosts, words.devices.value_or(asked), "", ""};
-  if (words.devices && asked > 1 && asked != size.count())
+  if (words.devices && request.device_count() && asked != size.count())
     throw UserError("target: {} has {} devices, but the recipe's mesh or device_count asks for {}", request.target(),
                     size.count(), asked);
   const Target target = find_target(words.name);

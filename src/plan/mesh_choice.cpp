@@ -124,7 +124,7 @@ std::vector<MeshCandidate> mesh_candidates(const Request& request, const Machine
         MeshCandidate candidate;
         candidate.variant.mesh = {{"dp", dp}, {"fsdp", fsdp}, {"tp", tp}, {"sp", sp}};
         candidate.variant.per_device_train_batch_size = asked.rows_per_device * tp * sp;
-        candidate.variant.per_device_eval_batch_size = asked.eval_rows_per_device * tp * sp;
+        if (tp * sp > 1) candidate.variant.per_device_eval_batch_size = asked.eval_rows_per_device * tp * sp;
         try {
           const Run run = request.resolve(machine.run_target(), Purpose::kTraining, candidate.variant);
           const int64_t length = run.batch.longest();

@@ -103,13 +103,16 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
   if (needed <= free) return;
   const int64_t parts = needs.several ? parts_bytes(run) : 0, one = checkpoint_bytes(run, base);
   const int64_t rest = state + parts + result_bytes(run, base), count = (needed - rest) / one;
-  // Early stopping and save_strategy: best may write fewer checkpoints, perhaps only one.
-  const bool surely = (run.best.patience == 0 && !run.best.save) || one + rest > free;
+  // Early stopping and save_strategy: best may write fewer checkpoints, perhaps only one. With save_strategy: no, only
+  // an interrupt writes one.
+  const bool saves = run.best.save || length.save_every > 0;
+  const bool surely = (saves && run.best.patience == 0 && !run.best.save) || (saves ? one : 0) + rest > free;
   const std::optional<int64_t> limit = save_total_limit_within(run, base, present, free - parts - state);
   const std::string text = fmt::format(
-      "output_dir: {} {} {} of disk space ({} checkpoint{} of {} and the result{}{}), but {} are free; {}free some "
+      "output_dir: {} {} {} of disk space ({} checkpoint{} of {}{} and the result{}{}), but {} are free; {}free some "
       "space, or choose another disk",
       folder.string(), surely ? "needs" : "may need", size_text(needed), count, count == 1 ? "" : "s", size_text(one),
+      saves ? "" : " if the run is interrupted",
       needs.several ? " and temporary files in which the processes pass their weights" : "",
       state > 0 ? fmt::format(", and {} in offload_dir, which is on the same disk", size_text(state)) : "",
       size_text(free), limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");

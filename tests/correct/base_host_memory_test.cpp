@@ -15,10 +15,12 @@ void write_meminfo(const TempFolder& root, int64_t kilobytes) {
                                         std::to_string(kilobytes) + " kB\n");
 }
 
-void write_group(const std::filesystem::path& folder, const std::string& most, int64_t used, int64_t cached) {
+void write_group(const std::filesystem::path& folder, const std::string& most, int64_t used, int64_t cached,
+                 int64_t shared = 0) {
   write_text(folder / "memory.max", most + "\n");
   write_text(folder / "memory.current", std::to_string(used) + "\n");
-  write_text(folder / "memory.stat", "anon 1\nfile " + std::to_string(cached) + "\nkernel 5\n");
+  write_text(folder / "memory.stat",
+             "anon 1\nfile " + std::to_string(cached) + "\nshmem " + std::to_string(shared) + "\nkernel 5\n");
 }
 
 TEST(HostMemory, IsWhatTheKernelCallsAvailable) {
@@ -37,6 +39,8 @@ TEST(HostMemory, IsTheSmallestThatAnyGroupAllows) {
   EXPECT_EQ(free_host_memory(root.path()), 5'000'000 * int64_t{1024});
   write_group(root / "sys/fs/cgroup/jobs/one", std::to_string(900 * kMB), 500 * kMB, 200 * kMB);
   EXPECT_EQ(free_host_memory(root.path()), 600 * kMB);
+  write_group(root / "sys/fs/cgroup/jobs/one", std::to_string(900 * kMB), 500 * kMB, 200 * kMB, 150 * kMB);
+  EXPECT_EQ(free_host_memory(root.path()), 450 * kMB) << "the kernel cannot drop the pages of a tmpfs";
   write_group(root / "sys/fs/cgroup/jobs", std::to_string(700 * kMB), 500 * kMB, 0);
   EXPECT_EQ(free_host_memory(root.path()), 200 * kMB);
   write_group(root / "sys/fs/cgroup/jobs", std::to_string(700 * kMB), 900 * kMB, 0);

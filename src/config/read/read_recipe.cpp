@@ -123,7 +123,8 @@ void refuse_empty(const std::string& name, const std::string& where) {
 // Turns LoRA's dropout off where the recipe's tool does so, unless disable_dropout says otherwise.
 void turn_dropout_off(Recipe& recipe, const Dialect& dialect) {
   const bool by_default = recipe.disable_dropout == "auto" && dialect.without_dropout.contains(recipe.stage);
-  if (recipe.lora_dropout == 0 || (!by_default && recipe.disable_dropout != "true")) return;
+  recipe.dropout_is_off = by_default || recipe.disable_dropout == "true";
+  if (recipe.lora_dropout == 0 || !recipe.dropout_is_off) return;
   recipe.lora_dropout = 0;
   if (by_default)
     info("lora_dropout is 0: {} turns dropout off in stage {}, unless disable_dropout is false",

@@ -1,5 +1,7 @@
 #include "run/resolve/lora_options.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -34,6 +36,55 @@ std::vector<int64_t> layer_numbers(const Recipe& recipe, const Model& model) {
   return {layers.begin(), layers.end()};
 }
 
+// Returns whether the recipe's author set the key. Another tool's default does not count.
+bool is_set(const Recipe& recipe, const char* key) {
+  return recipe.places.has(key) && !recipe.places.of_tool(key);
+}
+
+// Returns the options of an adapter that is trained further or applied. As in PEFT, its own dropout counts unless the
+// recipe sets another one or turns dropout off. Warns of keys that ask for another adapter.
+LoraOptions continued_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
+  const AdapterFolder folder = open_adapter(adapter);
+  LoraOptions options = adapter_options(folder, model);
+  options.dropout = recipe.lora_dropout;
+  if (!is_set(recipe, "lora_dropout") && !recipe.dropout_is_off) options.dropout = folder.config.lora_dropout;
+  const auto differs = [&](const char* key, auto same) { return is_set(recipe, key) && !same(); };
+  const auto has_targets = [&] {
+    try {
+      return std::ranges::all_of(lora_modules(model, recipe.lora_target), [&](const std::string& module) {
+        return std::ranges::count(options.modules, module) > 0;
+      });
+    } catch (const UserError&) {  // the key names modules that the model does not have
+      return false;
+    }
+  };
+  const auto has_saved = [&] {
+    return std::ranges::all_of(recipe.additional_target, [&](const std::string& wanted) {
+      return std::ranges::any_of(
+          options.saved, [&](const std::string& there) { return there.ends_with(wanted) || wanted.ends_with(there); });
+    });
+  };
+  const std::pair<bool, std::string> ignored[] = {
+      {differs("lora_rank", [&] { return recipe.lora_rank == options.rank; }),
+       fmt::format("lora_rank has no effect: the adapter {} has rank {}", adapter, options.rank)},
+      {differs("lora_alpha", [&] { return recipe.effective_lora_alpha() == options.alpha; }),
+       fmt::format("lora_alpha has no effect: the adapter {} has alpha {:g}", adapter, options.alpha)},
+      {differs("use_rslora", [&] { return recipe.use_rslora == options.rslora; }),
+       fmt::format("use_rslora has no effect: the adapter {} was trained {} rsLoRA", adapter,
+                   options.rslora ? "with" : "without")},
+      {differs("use_dora", [&] { return !recipe.use_dora || options.dora; }),
+       fmt::format("use_dora has no effect: the adapter {} was trained without DoRA", adapter)},
+      {differs("lora_target", has_targets), fmt::format("lora_target has no effect: the adapter {} has LoRA on {}",
+                                                        adapter, fmt::join(options.modules, ", "))},
+      {differs("additional_target", has_saved),
+       fmt::format("additional_target has no effect: the adapter {} trains {} in full; create_new_adapter: true "
+                   "merges it and starts a new adapter with these keys",
+                   adapter, options.saved.empty() ? "nothing" : fmt::format("{}", fmt::join(options.saved, ", ")))}};
+  for (const auto& [asked, text] : ignored)
+    if (asked) warn("{}: {}", recipe.where(text.substr(0, text.find(' '))), text);
+  return options;
+}
+
 // Throws UserError when a key asks for a variant of LoRA, because the LoRA weights of experts do not support variants.
 // PEFT also refuses or ignores these keys for experts.
 void check_expert_lora(const Recipe& recipe) {
@@ -60,12 +111,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
     return options;
   };
   if (!adapter.empty()) {
-    LoraOptions options = adapter_options(open_adapter(adapter), model);
-    options.dropout = recipe.lora_dropout;
-    if (recipe.places.has("lora_rank") && recipe.lora_rank != options.rank)
-      warn("{}: lora_rank has no effect: the adapter {} has rank {}", recipe.where("lora_rank"), adapter, options.rank);
-    if (recipe.use_dora && !options.dora)
-      warn("{}: use_dora has no effect: the adapter {} was trained without DoRA", recipe.where("use_dora"), adapter);
+    LoraOptions options = continued_options(recipe, model, adapter);
     if (!options.parameters.empty()) check_expert_lora(recipe);
     return with_head(options);
   }

@@ -90,7 +90,10 @@ MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemorySt
 
 MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device) {
   const BatchShape shape = fullest_shape(run.batch);
-  return memory_table(run, shape, {.peak = held_bytes(run, shape)}, share, std::move(device));
+  const int64_t peak = held_bytes(run, shape) - batch_bytes(run, shape);
+  MemoryTable table = memory_table(run, shape, {.peak = peak}, share, std::move(device));
+  table.batch = 0;
+  return table;
 }
 
 std::vector<MemoryLine> memory_lines(const MemoryTable& table) {

@@ -51,8 +51,8 @@ int64_t held_bytes(const Run& run, const BatchShape& shape);
 MemoryTable memory_table(const Run& run, const BatchShape& shape, const MemoryStats& stats, const MemoryShare& share,
                          std::string device);
 
-// Returns the table of the arrays that stay in memory between steps. Compiles nothing. The step itself needs more
-// memory.
+// Returns the table of the weights and the optimizer state. Compiles nothing. The step itself needs more memory. The
+// batch does not count, because its size depends on the rows.
 MemoryTable held_table(const Run& run, const MemoryShare& share, std::string device);
 
 // A part of the peak: "optimizer state".

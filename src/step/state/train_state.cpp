@@ -1,5 +1,7 @@
 #include "step/state/train_state.h"
 
+#include <fmt/ranges.h>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/convert.h"
@@ -71,12 +73,10 @@ class BaseWeights {
     std::optional<ModelRepository> other;
     if (!own) try {
         other = ModelRepository::open(run_.reference.folder);
-        const bool tied = make_model(other->config(), run_.reference.folder).config.tie_word_embeddings;
-        if (tied != run_.model.config.tie_word_embeddings)
-          throw UserError("only one of the two uses its embedding as its head (tie_word_embeddings)");
+        check_settings(make_model(other->config(), run_.reference.folder).config);
         check_weights(*other, run_.model);
       } catch (const UserError& error) {
-        throw UserError("{}: ref_model must have the same architecture and sizes as the trained model: {}",
+        throw UserError("{}: ref_model must have the same architecture, sizes and settings as the trained model: {}",
                         run_.places.of("ref_model"), error.what());
       }
     std::optional<AdapterFolder> adapter;
@@ -93,6 +93,13 @@ class BaseWeights {
   void finish() { meter_.finish(); }
 
  private:
+  // Throws UserError if the reference model computes differently: the step computes it with the trained model's
+  // settings. The recipe's rope_scaling is for both models.
+  void check_settings(const ModelConfig& reference) const {
+    std::vector<std::string> differ = differing_settings(run_.model.config, reference);
+    if (run_.places.has("rope_scaling")) std::erase(differ, "rope_parameters");
+    if (!differ.empty()) throw UserError("its config.json has other values of {}", fmt::join(differ, ", "));
+  }
   static std::vector<AdapterFolder> adapters(const Run& run) {
     std::vector<AdapterFolder> out;
     for (const std::string& folder : run.adapter.merged) out.push_back(open_adapter(folder));
