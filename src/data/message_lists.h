@@ -7,7 +7,7 @@
 
 namespace fettle {
 
-// Replaces texts in the columns of messages by the lists that they are the JSON text of, as in CSV files. In the
+// Parses texts in the columns of messages that are JSON (as in CSV files), and replaces each by its list. In the
 // columns of conversations, every JSON array counts. In the columns `prompt`, `completion`, `chosen` and `rejected`,
 // which may also be plain texts, only an array of messages counts. They are always texts if the row is `labelled`, and
 // `prompt` and `completion` also if the entry has a `formatting`. Throws BadRow for a list with an integer of more than

@@ -111,7 +111,8 @@ void warn_of_reference(const Request& request) {
     if (const std::string start = continued_adapter(adapter); !start.empty())
       warn(
           "the reference model is the base without adapters, but {} was trained with {} as its reference: the figures "
-          "also count what {} had learned before. To compare with it, export it and name that folder in ref_model",
+          "also count what {} had learned before. To compare with that adapter, export it and name the folder in "
+          "ref_model",
           adapter, start, start);
 }
 

@@ -53,8 +53,9 @@ RematChoice choose_remat(const Run& asked, const BatchShape& shape, const PeakOf
 // Returns how many micro-batches of a step may be computed at once, the largest number first and 1 last. A step keeps
 // its rows. Returns only 1
 // - on devices other than GPUs; the speed of a CPU hardly depends on the size of a micro-batch;
-// - if rows must stay in their micro-batch or in a line of their own, in a pipeline, and if the memory of a step is not
-//   known;
+// - if rows must stay in their micro-batch or in a line of their own;
+// - in a pipeline;
+// - if the memory of a step is not known;
 // - if a micro-batch of `shape` already keeps a GPU busy. No larger micro-batch is better than one with 8,192 positions
 //   for each device (docs/decisions/2026-11-22-rematerialisation.md).
 std::vector<int64_t> merge_factors(const Run& run, const BatchShape& shape);

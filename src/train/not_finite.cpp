@@ -34,9 +34,9 @@ void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const 
   // No step has changed the weights yet, so the learning rate is not the cause. Rows that all fail have a common cause.
   if (state.step == 0 && bad.size() == all.size())
     throw UserError(
-        "step 1: loss {}, gradient norm {}. {} {}. Perhaps the model's weights are broken, or too large for the "
-        "arithmetic: `fettle generate` shows whether the model writes text, and bf16: false with fp16: false computes "
-        "in float32. Otherwise check these rows{}",
+        "step 1: loss {}, gradient norm {}. {} {}. Perhaps the model's weights are broken: try `fettle generate`. "
+        "Perhaps the values are too large for 16 bits: set bf16: false and fp16: false. If neither is the cause, check "
+        "these rows{}",
         outcome.loss, outcome.grad_norm, what, fmt::join(bad.empty() ? all : bad, ", "), skip);
   if (!bad.empty() && bad.size() < all.size()) save();
   const auto kept = newest_checkpoint(run.output.folder);

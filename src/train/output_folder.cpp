@@ -162,8 +162,8 @@ void clear_output(const Run& run, std::optional<int64_t> resumed_step) {
            *resumed_step, one.string());
     if (!aside.empty() && run.output.resume_from != "true")
       warn(
-          "to start this run again, set resume_from_checkpoint: true; with {}, it goes back each time and keeps more "
-          "checkpoints",
+          "if you start this run again, set resume_from_checkpoint: true. With {}, every start goes back to that "
+          "checkpoint and leaves more renamed checkpoints on the disk",
           run.output.resume_from);
     return;
   }

@@ -53,8 +53,8 @@ std::vector<std::filesystem::path> folders_to_clear(const Run& run, bool resumin
 
 // Clears output_dir of what the run will replace. `resumed_step` is the step from which the run continues.
 // - If the run continues from a checkpoint in output_dir, deletes nothing. Sets the checkpoints of later steps aside
-//   (set_aside_after) and prints a warning for each: they belong to a course of the run that the user has left, so no
-//   later start may continue from them.
+//   (set_aside_after) and prints a warning for each: they no longer belong to the run, so no later start may continue
+//   from them.
 // - Otherwise, with overwrite_output_dir, deletes folders_to_clear(), the log, the profiles and report.html of the
 //   earlier run, and prints the number of deleted checkpoints. The earlier result stays until write_root writes the new
 //   result (root_files.h).

@@ -114,7 +114,7 @@ TEST_F(Damaged, GoingBackLeavesTheLaterOnesBehind) {
   const Outcome gone_back = run_fettle(folder_, with(back, {"resume_from_checkpoint=" + in(2, "").string()}));
   ASSERT_EQ(gone_back.code, 0) << gone_back.err;
   EXPECT_THAT(gone_back.err, AllOf(HasSubstr("this run goes back to step 2, so a later checkpoint is now called"),
-                                   HasSubstr("to start this run again, set resume_from_checkpoint: true")));
+                                   HasSubstr("if you start this run again, set resume_from_checkpoint: true")));
   for (const char* file : {"checkpoint-4.abandoned", "checkpoint-6.abandoned"})
     EXPECT_EQ(read_text(out() / file / "state/shards-00001.bin"),
               read_text(*whole_ / "out" / fs::path(file).stem() / "state/shards-00001.bin"));

@@ -24,9 +24,9 @@ void check_rows(const Param& param, const TensorEntry& found, const std::string&
   if (!table || found.shape.rank() != 2 || found.shape.dims[0] == param.dims[0]) return;
   if (found.shape.dims[0] < param.dims[0])
     throw UserError(
-        "{0}: '{1}' has {2} rows, but the model has {3}: the adapter was trained on a smaller vocabulary; if the "
-        "recipe adds tokens (add_tokens, ...), add only those that the adapter was trained with; else cut the base to "
-        "{2} rows with Transformers (resize_token_embeddings({2}), save_pretrained), and set model_name_or_path to it",
+        "{0}: '{1}' has {2} rows, but the model has {3} rows. The adapter was trained on a smaller vocabulary. If the "
+        "recipe adds tokens (add_tokens, ...), add only those of the adapter. If it adds none, cut the base to {2} "
+        "rows with Transformers (resize_token_embeddings({2}), save_pretrained), and set model_name_or_path to it",
         file, param.hf_name, found.shape.dims[0], param.dims[0]);
   throw UserError(
       "{}: '{}' has {} rows, but the model has {}: the adapter was trained with other tokens; set add_tokens, "

@@ -45,9 +45,8 @@ std::vector<Key> data_keys() {
       {.name = "plain_text_rows",
        .group = Group::kData,
        .member = &Recipe::plain_text_rows,
-       .help = "Rows whose prompt and reply are texts, in the columns prompt and completion, or prompt, chosen and "
-               "rejected, are trained as they are: the prompt, the reply and eos_token, without the chat template. TRL "
-               "does this."},
+       .help = "Train rows without the chat template, as TRL does: the prompt, the reply and eos_token. This applies "
+               "to rows with texts in the columns prompt and completion, or in prompt, chosen and rejected."},
       {.name = "self_name",
        .group = Group::kData,
        .member = &Recipe::self_name,
@@ -112,10 +111,10 @@ std::vector<Key> data_keys() {
       {.name = "mix_strategy",
        .group = Group::kData,
        .member = &Recipe::mix_strategy,
-       .help =
-           "How several data sets are combined: one after another (concat), or in turns until the first one "
-           "(interleave_under) or the last one is used up. Until then, shorter ones start again (interleave_over) or "
-           "are left out (interleave_once).",
+       .help = "How several data sets are combined. concat: all rows together. The other values take rows in turns. "
+               "interleave_under: until the first data set is used up; interleave_over: until every data set is used "
+               "up, and shorter ones start again; interleave_once: until every data set is used up, and each row comes "
+               "once.",
        .values = {"concat", "interleave_under", "interleave_over", "interleave_once"}},
       {.name = "interleave_probs",
        .group = Group::kData,

@@ -53,8 +53,8 @@ std::vector<Key> generation_keys() {
       {.name = "repetition_penalty",
        .group = Group::kGeneration,
        .member = &Recipe::repetition_penalty,
-       .help = "Divides the logits of tokens that the prompt or the reply already has, if they are positive, and "
-               "multiplies the others; 1 has no effect.",
+       .help = "Makes tokens less likely that the prompt or the reply already has: their positive logits are divided "
+               "by this number, their negative logits are multiplied by it. 1 has no effect.",
        .min = 0,
        .above_min = true},
   };

@@ -24,11 +24,13 @@ std::vector<Key> hardware_keys() {
       {.name = "offload_optimizer",
        .group = Group::kHardware,
        .member = &Recipe::offload_optimizer,
-       .help = "Keep the optimizer state in host memory and stream it layer by layer."},
+       .help = "Keep the optimizer state in host memory and stream it layer by layer. With bf16 or fp16, this includes "
+               "the float32 weights of the layers, except in stages dpo and kto."},
       {.name = "offload_param",
        .group = Group::kHardware,
        .member = &Recipe::offload_param,
-       .help = "Keep the layers' weights in host memory and stream them layer by layer."},
+       .help = "Keep the layers' weights, and the gradients of the trained ones, in host memory and stream them layer "
+               "by layer."},
       {.name = "offload_dir",
        .group = Group::kHardware,
        .member = &Recipe::offload_dir,

@@ -38,7 +38,7 @@ std::vector<Key> model_keys() {
        .help =
            "For models that think before a reply. false: prompts end with an empty thought, and thoughts in the rows "
            "are left out if the template supports this; true: replies without a thought are trained with an empty "
-           "thought; auto: the template's default.",
+           "thought; auto: the default of the model's own template. With a built-in template, auto means true.",
        .aliases = {"chat_template_kwargs.enable_thinking"},
        .values = {"auto", "true", "false"},
        .spellings = {{"", "auto"}}},

@@ -135,8 +135,9 @@ std::vector<Key> output_keys() {
       {.name = "profiler_steps",
        .group = Group::kOutput,
        .member = &Recipe::profiler_steps,
-       .help = "Record what the devices do in this many steps. The profile is written to profile in output_dir, which "
-               "TensorBoard's plugin xprof shows. NVIDIA's and AMD's plugins can record; 0 records nothing.",
+       .help = "Record what the devices do in this many steps. The run writes the profile to the folder `profile` in "
+               "output_dir. TensorBoard's plugin xprof shows it. Only NVIDIA's and AMD's plugins can record. 0 records "
+               "nothing.",
        .min = 0},
       {.name = "profiler_steps_start",
        .group = Group::kOutput,

@@ -81,8 +81,9 @@ std::vector<Key> preference_keys() {
        .group = Group::kMethod,
        .member = &Recipe::disable_dropout,
        .help =
-           "Whether LoRA's dropout is off, whatever lora_dropout says. auto: it is off in stages dpo and kto. In "
-           "recipes of Axolotl, ms-swift and TRL, it is then off in stage rm too; in those of torchtune, it stays on.",
+           "Whether LoRA's dropout is off, whatever lora_dropout says. auto: dropout is off in stages dpo and kto. In "
+           "recipes of Axolotl, ms-swift and TRL, auto turns dropout off in stage rm too. In recipes of torchtune, "
+           "dropout stays on.",
        .values = {"auto", "true", "false"},
        .spellings = {{"true", "true"}, {"false", "false"}}},
       {.name = "ref_model",

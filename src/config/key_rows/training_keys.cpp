@@ -40,17 +40,16 @@ std::vector<Key> training_keys() {
       {.name = "moe_aux_loss_coef",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_coef,
-       .help = "Weight of the loss that balances experts. If empty, the weight is moe_aux_loss_default if that key "
-               "counts; otherwise router_aux_loss_coef of config.json if output_router_logits is true, and 0 if not.",
+       .help = "Weight of the loss that balances experts. If empty: moe_aux_loss_default, if that key counts. If it "
+               "does not count: router_aux_loss_coef of config.json if output_router_logits is true, else 0.",
        .aliases = {"router_aux_loss_coef"},
        .min = 0},
       {.name = "moe_aux_loss_default",
        .group = Group::kTraining,
        .member = &Recipe::moe_aux_loss_default,
-       .help =
-           "moe_aux_loss_coef of a model for whose family Transformers has a loss that balances experts, except "
-           "minimax_m2 and ernie4_5_moe. Other models ignore this key. It does not count if output_router_logits is "
-           "false. Recipes of TRL and Axolotl's `rl: dpo`, `ipo` and `kto` get 0.001.",
+       .help = "Default of moe_aux_loss_coef for families for which Transformers has a loss that balances experts. The "
+               "families minimax_m2 and ernie4_5_moe do not use it. It does not count if output_router_logits is "
+               "false. Recipes of TRL, and recipes of Axolotl with `rl: dpo`, `ipo` or `kto`, get 0.001.",
        .min = 0},
       {.name = "moe_router_bias_update_rate",
        .group = Group::kTraining,
@@ -123,8 +122,9 @@ std::vector<Key> training_keys() {
       {.name = "lr_num_stable_steps",
        .group = Group::kTraining,
        .member = &Recipe::lr_num_stable_steps,
-       .help = "Number of steps after the warmup during which the rate of warmup_stable_decay stays. If empty, the "
-               "steps before the decay; if lr_num_decay_steps is empty too, a third of the steps after the warmup.",
+       .help = "Number of steps between the warmup and the decay of warmup_stable_decay, in which the rate stays. If "
+               "empty: all steps that the warmup and the decay leave. If lr_num_decay_steps is empty too: a third of "
+               "the steps after the warmup.",
        .aliases = {"lr_scheduler_kwargs.num_stable_steps"},
        .min = 0},
       {.name = "lr_num_decay_steps",
@@ -340,8 +340,9 @@ std::vector<Key> training_keys() {
        .help = "Values that the forward pass does not store, so the backward pass computes them again. none: nothing; "
                "attention: the scores of attention; dots: all but the results of matrix products; linear: all but the "
                "results of linear layers; 25%, 50% or 75%: everything in that share of the layers, and the values of "
-               "`linear` in the others; full (or true): everything in all layers. auto: the least recomputation with "
-               "which the step fits into memory; on a GPU, then also as many small micro-batches at once as fit.",
+               "`linear` in the others; full (or true): everything in all layers. auto: the policy that recomputes "
+               "the least among those with which the step fits into memory. On a GPU, auto also computes several small "
+               "micro-batches at once if they fit.",
        .aliases = {"activation_checkpointing", "grad_checkpoint", "enable_activation_checkpointing", "remat_policy"},
        .values = {"auto", "none", "attention", "dots", "linear", "25%", "50%", "75%", "full"},
        .later = {"offload", "offload_disk"},

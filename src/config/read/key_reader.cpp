@@ -176,7 +176,7 @@ void KeyReader::take_settings(const Settings& settings, const std::string& name,
   internal_check(row != nullptr, "the settings key {} is not in the table of keys without effect", name);
   if (settings.unread.empty()) return accept(*row, name, given);
   warn(
-      "{}: {} has no effect here: {}; {} cannot be read; if that file asks for offload, set offload_optimizer or "
+      "{}: {} has no effect here: {}. Fettle cannot read {}. If that file turns offload on, set offload_optimizer or "
       "offload_param",
       given.where, name, row->reason, settings.unread);
 }

@@ -238,8 +238,9 @@ void ChatTemplate::State::add_marked(std::vector<TurnSpan>& spans, const std::ve
   for (size_t n = 1; n < spans.size(); ++n)
     if (spans[n].begin < spans[n - 1].end)
       throw UserError(
-          "{} writes messages {} and {} into each other, so they cannot be trained; remove `\"train\": true` or the "
-          "weight of the one that is not the assistant's, or choose a built-in template with `template:`",
+          "in the text that {} renders, messages {} and {} overlap, so Fettle cannot train them separately; remove "
+          "`\"train\": true` or the weight from the message that is not the assistant's, or choose a built-in template "
+          "with `template:`",
           name, spans[n - 1].message + 1, spans[n].message + 1);
 }
 

@@ -38,8 +38,8 @@ void read_config(ForeignRecipe& recipe) {
       throw UserError("{}: model_config.{} is not available; set the field in the model folder's config.json", at, key);
     if (key == "router_aux_loss_coef" && has_own_balance(recipe))
       warn(
-          "{}: model_config.{} has no effect here: with rl: {}, TRL's own weight of this loss counts, 0.001; "
-          "moe_aux_loss_coef sets another",
+          "{}: model_config.{} has no effect here: with rl: {}, TRL uses its own weight, 0.001. Set "
+          "moe_aux_loss_coef to use another",
           at, key, recipe.text("rl"));
     else
       recipe.mean(key == "router_aux_loss_coef" ? "moe_aux_loss_coef" : "output_router_logits", pair.second.Scalar());

@@ -25,7 +25,8 @@ class Panels {
  public:
   static constexpr int64_t kRows = 576;  // largest number of rows; the sums of these rows fit into the L2 cache
 
-  // `columns` is the number of columns of a panel. Its rows are a multiple of `step`, but for the last ones.
+  // `columns` is the number of columns of a panel. The number of rows of a panel is a multiple of `step`, except in the
+  // last panels.
   Panels(int64_t m, int64_t n, int64_t columns, int64_t step, int64_t threads);
   int64_t count() const { return whole_ * parts_of_whole_ + (ranges_ - whole_) * parts_of_last_; }
   Panel at(int64_t task) const;
