@@ -75,7 +75,7 @@ class ClassRun {
         repository(ModelRepository::open(recipe.model_name_or_path)),
         run(make_run(recipe, repository.config(), "config.json", training_target(devices))),
         state(from == nullptr ? load_state(devices, run, repository, true)
-                              : load_state(devices, run, repository, *from)) {}
+                              : load_state(devices, run, repository, *from, trained_arrays(run))) {}
 
   StepOutcome advance(double rate) {
     const int64_t accumulation = run.batch.micro_batches, rows = run.rows_per_micro_batch();
