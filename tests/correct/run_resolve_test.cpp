@@ -6,6 +6,7 @@
 
 #include "paths.h"
 #include "resolve_run.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -34,6 +35,41 @@ TEST(Resolve, NamesTheMethodAlsoIfTheModelHasBuffers) {
       EXPECT_EQ(run.method(), type) << model;
       EXPECT_EQ(run.frozen.empty(), type == "full" && model == std::string("llama")) << model << ' ' << type;
     }
+}
+
+// The adapter keeps its own options. Keys of the recipe that ask for others have no effect, and a warning says so.
+TEST(Resolve, AContinuedAdapterKeepsItsOptions) {
+  const std::filesystem::path models = source_folder() / "tests/reference/models";
+  const TempFolder folder;
+  std::filesystem::copy(models / "llama/adapter_init", folder / "a");
+  auto config = nlohmann::json::parse(std::ifstream(folder / "a/adapter_config.json"));
+  config["lora_dropout"] = 0.25;
+  write_text(folder / "a/adapter_config.json", config.dump());
+  const std::string file = (models / "llama/config.json").string();
+  std::string said;
+  const auto options = [&](std::vector<std::string> words) {
+    words.push_back("adapter_name_or_path=" + (folder / "a").string());
+    testing::internal::CaptureStderr();
+    const auto run = make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1);
+    said = testing::internal::GetCapturedStderr();
+    return *run.adapter.lora;
+  };
+  const LoraOptions own = options({});
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(own.dropout, 0.25);
+  EXPECT_EQ(options({"lora_dropout=0"}).dropout, 0);
+  EXPECT_EQ(options({"stage=dpo"}).dropout, 0) << "dropout is off in this stage";
+  EXPECT_EQ(options({"stage=dpo", "disable_dropout=false"}).dropout, 0.25);
+  options({"lora_rank=4", "lora_alpha=8", "lora_target=q_proj,down_proj", "use_rslora=false"});
+  EXPECT_EQ(said, "") << "the adapter has these options";
+  for (const std::string word :
+       {"lora_rank=8", "lora_alpha=77", "use_rslora=true", "use_dora=true", "additional_target=lm_head"}) {
+    const LoraOptions same = options({word});
+    EXPECT_EQ(same.rank, own.rank);
+    EXPECT_EQ(same.alpha, own.alpha);
+    EXPECT_EQ(same.saved, own.saved);
+    EXPECT_NE(said.find(word.substr(0, word.find('=')) + " has no effect"), std::string::npos) << word << ": " << said;
+  }
 }
 
 // LLaMA-Factory's keys choose an optimizer although `optim` is given.

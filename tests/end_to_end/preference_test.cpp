@@ -51,6 +51,23 @@ TEST(Preferences, EveryMethodStartsAtItsReference) {
   }
 }
 
+// The step computes both models with the same settings.
+TEST(Preferences, AReferenceWithOtherSettingsIsRefused) {
+  TempFolder folder;
+  const std::filesystem::path other = folder / "other";
+  const auto words = with(preference_words(folder, "out", "dpo", pairs_text(4)), {"ref_model=" + other.string()});
+  std::filesystem::copy(reference_model("llama"), other);
+  json config = json::parse(read_text(other / "config.json"));
+  ASSERT_EQ(run_fettle(folder, with(words, {"max_steps=1"})).code, 0);
+  config.erase("rope_parameters");
+  config["rope_theta"] = 3.0;
+  config["rms_norm_eps"] = 0.5;
+  write_text(other / "config.json", config.dump());
+  const Outcome run = run_fettle(folder, with(words, {"max_steps=1", "output_dir=" + (folder / "next").string()}));
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, HasSubstr("its config.json has other values of rope_parameters, rms_norm_eps"));
+}
+
 TEST(Preferences, AreLoggedAsTrlLogsThem) {
   TempFolder folder;
   const Outcome run = run_fettle(folder, with(preference_words(folder, "out", "dpo", pairs_text(16)),
