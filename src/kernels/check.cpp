@@ -179,14 +179,23 @@ std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxe
       const bool slices = takes_slices && &trial == &trials.back();
       const std::string title = trial.title;
       Results body, got;
+      auto fail = [&](const Error& error) {
+        verdict = {
+            kernel,      false, fmt::format("{} ({})", title, error.what()), std::numeric_limits<double>::infinity(),
+            trial.bound, true};
+      };
       try {
         body = run(trial, {});
         if (slices) trial = also_on_slices(std::move(trial));
         got = run(trial, choose_among({&anywhere}));
       } catch (const DeviceError& error) {
-        verdict = {
-            kernel,      false, fmt::format("{} ({})", title, error.what()), std::numeric_limits<double>::infinity(),
-            trial.bound, true};
+        fail(error);
+        break;
+      } catch (const DoesNotFit& error) {
+        // The kernel needs more shared memory than the device has. If the body does not fit either, no kernel is to
+        // blame.
+        if (body.empty()) throw;
+        fail(error);
         break;
       }
       auto compare = [&](const Results& results, const std::string& what) {

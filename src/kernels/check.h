@@ -31,8 +31,8 @@ struct KernelVerdict {
 // wrongly. On a CPU, the programs of the trials are compiled without optimisation, so the check says nothing about
 // optimised code.
 void check_bodies(const std::string& device, const MeshAxes& mesh, const RunTrial& run);
-// Compares each kernel with the body of its composite. An error of the device while a kernel runs counts as a
-// disagreement.
+// Compares each kernel with the body of its composite. If the device refuses a kernel, or fails while it runs, that
+// counts as a disagreement.
 std::vector<KernelVerdict> check_kernels(const KernelSet& kernels, const MeshAxes& mesh, const RunTrial& run);
 
 // Registers the handlers of the kernels. Returns the kernels that agree with their bodies on these devices. Leaves out

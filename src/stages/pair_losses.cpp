@@ -35,7 +35,7 @@ Tensor sigmoid_norm(const PairScores& scores, const PairLossKeys& keys) {
 }
 
 Tensor hinge(const PairScores& scores, const PairLossKeys& keys) {
-  return maximum(1.0 - margin(scores, keys), constant(0, DType::kF32));
+  return activation("relu", 1.0 - margin(scores, keys));
 }
 
 Tensor ipo(const PairScores& scores, const PairLossKeys& keys) {

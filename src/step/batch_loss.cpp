@@ -24,7 +24,7 @@ ModelPass run_model(const Run& run, const ModelInGraph& model, const BatchInputs
   if (const auto types = batch.find(BatchPart::kTokenTypes); types != batch.end()) f.token_types = types->second;
   if (const auto prompts = batch.find(BatchPart::kPrompts); prompts != batch.end()) f.prompts = prompts->second;
   if (dropout != nullptr && run.noise_alpha > 0)
-    f.disturb = [&, dropout](const Tensor& x) { return with_noise(x, run.noise_alpha, *dropout, batch.sequences); };
+    f.disturb = [&, dropout](const Tensor& x) { return with_noise(x, run.noise_alpha, *dropout); };
   if (run.model.config.router_aux_loss_coef != 0 && model.balanced) f.router = no_routes(run.model.config);
   if (run.router_bias_rate > 0 && model.balanced) f.loads = no_loads(run.model.config);
   // Each second sequence is a prompt with another row's reply. As in TRL, it has no part in the balance of the experts.

@@ -35,7 +35,7 @@ class StepPrograms {
   Devices& devices_;
   const Run& run_;
   // Returns the entry for the shape; null when there is none. The entry may have been compiled for another number of
-  // sequences. Only packed steps differ in this number, and their loss depends only on tokens.
+  // sequences. Only packed steps differ in this number. Neither their loss nor NEFTune's noise depends on it.
   const Entry* find(const BatchShape& shape) const;
   std::deque<Entry> entries_;
 };

@@ -242,6 +242,30 @@ TEST(OpTable, TiesAreSharedAsDocumented) {
   EXPECT_EQ(got.at("reduce").elements, (std::vector<double>{0.5, 0.5})) << "equal elements share";
 }
 
+// Many positions read one row of a table, and all read one bias.
+TEST(OpTable, GradientsOf16BitFloatsAreAddedUpInF32) {
+  constexpr int64_t kPositions = 4096, kWidth = 64;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    GraphRun run;
+    const Tensor row = run.input({{dtype, {1, kWidth}}, std::vector<double>(kWidth, 1)});
+    const Tensor bias = run.input({{dtype, {kWidth}}, std::vector<double>(kWidth, 1)});
+    const Tensor factor = run.input(random_value({dtype, {kPositions, kWidth}}, 1, 0.5, 1.5));
+    const Tensor read = take(row, full(0, {DType::kI32, {kPositions}}));
+    auto give = [&](const std::string& name, const Tensor& x, const Tensor& wrt) {
+      run.output(name, convert(grad(reduce_sum(convert(x * factor, DType::kF32), {0, 1}), {wrt})[0], DType::kF32));
+    };
+    give("row", read, row);
+    give("bias", broadcast_to(bias, {kPositions, kWidth}), bias);
+    run.output("wanted", reduce_sum(convert(factor, DType::kF32), {0}));
+    const std::map<std::string, Value> got = run.run();
+    for (const char* name : {"row", "bias"})
+      for (size_t e = 0; e < kWidth; ++e) {
+        const double wanted = got.at("wanted").elements[e];
+        ASSERT_NEAR(got.at(name).elements[e], wanted, wanted / 250) << name << ' ' << stablehlo_name(dtype);
+      }
+  }
+}
+
 TEST(OpTable, FlopsAreThoseOfTheCases) {
   for (const FlopsCase& c : flops_cases()) {
     Program program;

@@ -1,5 +1,6 @@
 // Compares the loop and its reverse with the unrolled computation for each rematerialisation policy: nested loops,
 // captured values, integer carries, stacked results that are not read, and the size of programs.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -300,6 +301,21 @@ TEST(Scan, GradientsOfCapturedBf16AreSummedInF32) {
       });
   run.output("grad", grad(out.carries[0], {w})[0]);
   EXPECT_EQ(run.run().at("grad").elements, std::vector<double>{300});
+}
+
+// No trip makes a table of its own: each adds the rows that it read to the sum of all trips.
+TEST(Scan, RowsOfACapturedBf16TableAreAddedToTheirSum) {
+  GraphRun run;
+  const Tensor table = run.input(bf16({2, 1}, {1, 1}));
+  const ScanStep out =
+      scan(385, {constant(0, DType::kF32)}, {}, [&](const Tensor& index, const Tensors& c, const Tensors&) -> ScanStep {
+        const Tensor row = take(table, reshape(minimum(index, constant(1, DType::kI32)), {1}));
+        return {{c[0] + reshape(convert(row, DType::kF32), {})}, {}};
+      });
+  run.output("grad", grad(out.carries[0], {table})[0]);
+  EXPECT_THAT(run.program().text(), testing::Not(testing::ContainsRegex("stablehlo.add [^:]*: tensor<2x1x")))
+      << "adds whole tables";
+  EXPECT_EQ(run.run().at("grad").elements, (std::vector<double>{1, 384}));
 }
 
 // The purpose of the policies: a program that saves fewer values takes less memory. `none`, `dots` and `full` are the

@@ -184,6 +184,23 @@ TEST(DeviceCheck, KernelsAreComparedWithBodies) {
   EXPECT_GT(verdict.distance, verdict.bound);
 }
 
+// On a GPU with little shared memory, XLA refuses a kernel as it refuses a program that is too large.
+TEST(DeviceCheck, AKernelThatDoesNotFitIsSwitchedOff) {
+  const KernelSet kernels = select_kernels("cpu", {"cpu_attention"});
+  const RunTrial no_room = [](const Trial& trial, const ChooseKernel& choose) {
+    if (choose) throw DoesNotFit("PJRT_Client_Compile failed: RESOURCE_EXHAUSTED: Shared memory size limit exceeded");
+    return trial.wanted;
+  };
+  const KernelVerdict verdict = check_kernels(kernels, {}, no_room)[0];
+  EXPECT_FALSE(verdict.agrees);
+  EXPECT_TRUE(verdict.failed);
+  EXPECT_THAT(verdict.trial, HasSubstr("Shared memory size limit exceeded"));
+  const RunTrial no_room_at_all = [](const Trial&, const ChooseKernel&) -> Results {
+    throw DoesNotFit("out of memory");
+  };
+  EXPECT_THROW(check_kernels(kernels, {}, no_room_at_all), DoesNotFit) << "not even without the kernel";
+}
+
 // On one device, the results on slices of stacked arrays are compared, too.
 TEST(DeviceCheck, AKernelThatReadsAnotherSliceDiffers) {
   constexpr size_t kResults = 4;  // of a trial of attention: the output and three gradients

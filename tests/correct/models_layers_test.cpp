@@ -90,7 +90,11 @@ TEST(Layers, Activations) {
   const Tensor x = run.input(f32({7}, xs));
   for (const char* name : {"silu", "relu", "gelu", "gelu_new", "gelu_pytorch_tanh"})
     run.output(name, activation(name, x));
+  run.output("slope of relu", grad(reduce_sum(activation("relu", x), {0}), {x})[0]);
+  run.output("relu of nan", activation("relu", constant(std::nan(""), DType::kF32)));
   const std::map<std::string, Value> got = run.run();
+  EXPECT_EQ(got.at("slope of relu").elements, (std::vector<double>{0, 0, 0, 0, 1, 1, 1})) << "0 at 0, as in PyTorch";
+  EXPECT_TRUE(std::isnan(got.at("relu of nan").elements[0]));
   for (size_t i = 0; i < xs.size(); ++i) {
     const double v = xs[i];
     const double gelu = 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));

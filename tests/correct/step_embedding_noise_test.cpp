@@ -1,4 +1,5 @@
-// Tests NEFTune's noise: it is within its bound, uniformly distributed, and the same wherever a row is in the batch.
+// Tests NEFTune's noise: it is within its bound, uniformly distributed, and the same wherever a row is in the batch and
+// however many rows the batch has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include "graph/random.h"
 #include "graph_run.h"
 #include "step/embedding_noise.h"
+#include "training.h"
 
 namespace fettle {
 namespace {
@@ -20,7 +22,7 @@ std::vector<double> noise(const std::vector<double>& rows, const std::vector<dou
   const Tensor x = run.input(f32({1, places, kFeatures}, std::vector<double>(rows.size() * kFeatures, 0)));
   const PositionKey key{run.input(u32({}, {seed})), run.input(i32({1, places}, rows)),
                         run.input(i32({1, places}, positions))};
-  run.output("noise", with_noise(x, 5, key, 2));
+  run.output("noise", with_noise(x, 5, key));
   return run.run().at("noise").elements;
 }
 
@@ -29,7 +31,7 @@ std::vector<double> part(const std::vector<double>& all, int64_t first, int64_t 
 }
 
 TEST(EmbeddingNoise, FillsItsBoundEvenly) {
-  const std::vector<double> got = noise({1, 1, 1, 1, 2, 2}, {0, 1, 2, 3, 0, 1}, 7);
+  const std::vector<double> got = noise({1, 1, 1, 1, 90, 90}, {0, 1, 2, 3, 0, 1}, 7);
   for (const auto& [first, places] : {std::pair{0, 4}, {4, 2}}) {
     const std::vector<double> row = part(got, first, places);
     const double most = 5 / std::sqrt(static_cast<double>(places * kFeatures));
@@ -50,6 +52,30 @@ TEST(EmbeddingNoise, BelongsToTheRowAndTheSeed) {
   EXPECT_EQ(part(shared, 2, 2), part(swapped, 0, 2));
   EXPECT_NE(part(shared, 0, 2), part(shared, 2, 2));
   EXPECT_NE(shared, noise({1, 1, 2, 2}, {0, 1, 0, 1}, 8));
+}
+
+// Packed steps differ in their number of rows, and one program serves all of them.
+TEST(EmbeddingNoise, OfPackedRowsDoesNotDependOnTheStepThatWasCompiled) {
+  Recipe recipe = reference_recipe("llama");
+  recipe.finetuning_type = "full";
+  recipe.packing = true;
+  recipe.neftune_noise_alpha = 20;
+  Devices& devices = cpu_devices();
+  const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+  const auto run = make_run(recipe, repository.config(), "config.json", 1);
+  const std::vector<Example> rows = reference_rows();
+  const Batches batches(rows, {.sequences = 1, .max_length = 160, .packing = true, .shuffle = false, .lengths = {160}});
+  const Batch batch = batches.at(0);
+  ASSERT_GT(batch.shape.sequences, 2);
+  auto loss = [&](StepPrograms& programs) {
+    TrainState state = load_state(devices, run, repository, true);
+    return run_step(devices, run, programs.at(batch.shape).executable, state, batch, 1e-3).loss;
+  };
+  StepPrograms exact(devices, run), shared(devices, run);
+  BatchShape of_one_row = batch.shape;
+  of_one_row.sequences = 1;
+  shared.at(of_one_row);
+  EXPECT_EQ(loss(shared), loss(exact));
 }
 
 }  // namespace

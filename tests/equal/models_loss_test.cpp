@@ -210,6 +210,53 @@ TEST(TokenLoss, ChunksOfAnyNumberOfPositions) {
     }
 }
 
+// The weights of preference pairs are small, and float16 represents no number below 6e-8. The loss scale, here the
+// factor of the sum, keeps the gradient of the hidden states in its range.
+TEST(TokenLoss, SmallWeightsKeepTheirGradientsInFloat16) {
+  const int64_t rows = 2, positions = 4, width = 16, vocabulary = 30000;
+  const double scale = 65536;
+  const Value hidden = random_value({DType::kF16, {rows, positions, width}}, 1, -1, 1);
+  const Value weight = random_value({DType::kF16, {vocabulary, width}}, 2, -0.1, 0.1);
+  Value weights = random_value({DType::kF32, {rows, positions}}, 3, -1e-3, 1e-3);
+  const Value wanted = every_third_untrained(rows, positions, vocabulary);
+  const ModelConfig config;
+  const Weights none;
+  const ShardingRules rules{MeshAxes{}};
+  for (const bool all_zero : {false, true}) {
+    if (all_zero) std::ranges::fill(weights.elements, 0);
+    GraphRun run;
+    const Tensor x = run.input(hidden), head = run.input(weight), targets = run.input(wanted);
+    const Tensor factors = run.input(weights);
+    for (const DType compute : {DType::kF16, DType::kF32}) {
+      const Forward f{.config = config, .weights = none, .sharding = rules, .compute = compute};
+      const std::string name(stablehlo_name(compute));
+      const Tensor own_x = convert(x, compute), own_head = convert(head, DType::kF32);
+      const Tensor sum = token_loss(f, own_x, {own_head}, targets,
+                                    {.differentiable = true, .head_trained = true, .weights_BT = factors})
+                             .sum;
+      const std::vector<Tensor> grads = grad(sum * scale, {own_x, own_head});
+      run.output(name + "/sum", sum);
+      run.output(name + "/dhidden", convert(grads[0], DType::kF32));
+      run.output(name + "/dhead", grads[1]);
+    }
+    const std::map<std::string, Value> got = run.run();
+    for (const std::string part : {"/sum", "/dhidden", "/dhead"}) {
+      double apart = 0, norm = 0;
+      for (size_t e = 0; e < got.at("f32" + part).elements.size(); ++e) {
+        // A target's own row of the head gets by far the largest gradient. The other rows are compared.
+        const double exact = got.at("f32" + part).elements[e];
+        if (part == "/dhead" && std::ranges::count(wanted.elements, static_cast<double>(e / width)) > 0) continue;
+        apart += std::pow(got.at("f16" + part).elements[e] - exact, 2);
+        norm += exact * exact;
+      }
+      if (all_zero)
+        EXPECT_EQ(apart + norm, 0) << part;
+      else
+        EXPECT_LT(std::sqrt(apart / norm), 5e-3) << part;
+    }
+  }
+}
+
 // All devices that share rows count, so the budget is enough for 6 positions of each device's row.
 TEST(TokenLoss, ChunksAreForTheRowsOfOneDevice) {
   const int64_t rows = 8, positions = 24, width = 16, vocabulary = 32;

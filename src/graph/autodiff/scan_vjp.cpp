@@ -118,7 +118,10 @@ class ReverseLoop {
 
   // Returns sum + grad in f32.
   Tensor add_up(const Tensor& sum, const Tensor& grad) {
-    const Accumulate accumulate = op_row(body_->node(grad.node()).op).accumulate;
+    const Node& node = body_->node(grad.node());
+    // A gradient that was computed in f32 and then rounded is added before it is rounded.
+    if (node.op == Op::kConvert && node.operands[0].dtype() == DType::kF32) return add_up(sum, node.operands[0]);
+    const Accumulate accumulate = op_row(node.op).accumulate;
     return accumulate != nullptr ? accumulate(sum, grad) : sum + convert(grad, DType::kF32);
   }
 

@@ -106,7 +106,8 @@ Tensors take_vjp(const VjpArgs& a) {
   const Dims rows(x(a).dims().begin(), x(a).dims().end() - 1);
   const Tensor last = constant(static_cast<double>(rows.back() - 1), DType::kI32);
   const Tensor ids = minimum(maximum(y(a), constant(0, DType::kI32)), last);
-  return {make_node(Op::kTakeTranspose, {ct(a), ids}, ResultDims{rows}), Tensor{}};
+  const Tensor updates = convert(ct(a), sum_dtype(x(a).dtype()));
+  return {convert(make_node(Op::kTakeTranspose, {updates, ids}, ResultDims{rows}), x(a).dtype()), Tensor{}};
 }
 
 // Operands: the updates, their ids and the table. There is no table if the result starts from zeros.

@@ -66,6 +66,12 @@ std::string plain_text(NodeText& node, Printer&);
 // Formats an op with the types of all values: "stablehlo.convert %0 : (tensor<2xf32>) -> tensor<2xbf16>".
 std::string typed_text(NodeText& node, Printer&);
 
+// Returns the dtype in which a VJP adds up floats of `dtype`: at least f32. A sum of thousands of 16-bit floats that is
+// rounded after each addition loses most of its digits.
+inline DType sum_dtype(DType dtype) {
+  return byte_size(dtype) < byte_size(DType::kF32) ? DType::kF32 : dtype;
+}
+
 // Accessors for parts of a VJP's arguments.
 inline const Tensor& ct(const VjpArgs& a) {
   return a.cotangents[0];

@@ -33,7 +33,8 @@ Tensors broadcast_vjp(const VjpArgs& a) {
     const auto at = std::find(dims.begin(), dims.end(), i);
     if (at == dims.end() || (x(a).dims()[at - dims.begin()] == 1 && ct(a).dims()[i] != 1)) summed.push_back(i);
   }
-  Tensor grad = summed.empty() ? ct(a) : reduce_sum(ct(a), summed);
+  const DType dtype = ct(a).dtype();
+  Tensor grad = summed.empty() ? ct(a) : convert(reduce_sum(convert(ct(a), sum_dtype(dtype)), summed), dtype);
   // `grad` has the remaining dims in the order of the result. If `dims` is not increasing, the operand has them in
   // another order, so they are transposed.
   Dims kept_dims, permutation;

@@ -138,9 +138,10 @@ Tensor soft_cap(const Tensor& x, double cap) {
 Tensor activation(const std::string& name, const Tensor& x) {
   if (name == "silu" || name == "swish") return x * logistic(x);
   if (name == "tanh") return tanh(x);
-  if (name == "relu") return maximum(x, constant(0, x.dtype()));
+  // If both operands of maximum() are equal, the first one gets the gradient. So the gradient at 0 is 0, as in PyTorch.
+  if (name == "relu") return maximum(zeros_like(x), x);
   if (name == "relu2") {
-    const Tensor positive = maximum(x, constant(0, x.dtype()));
+    const Tensor positive = activation("relu", x);
     return positive * positive;
   }
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") {

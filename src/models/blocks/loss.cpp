@@ -146,6 +146,12 @@ ChunkObjective chunk_objective(const TokenObjective& objective, const ChunkLoss&
           out.slope_BCV + select(expand(c.trained_BC, 2), c.probs_BCV - q, zero) * objective.near};
 }
 
+// Returns the largest absolute value of the weights, or 1 if they are all 0: an f32 scalar.
+Tensor largest_weight(const Tensor& weights_BT) {
+  const Tensor largest = stop_gradient(reduce_max(abs(weights_BT), {0, 1}));
+  return select(compare(largest, Direction::kGT, constant(0, DType::kF32)), largest, constant(1, DType::kF32));
+}
+
 // Returns the head in the dtype of the products. The head is gathered over the devices here, once, instead of once per
 // chunk.
 TokenHead gathered(const Forward& f, const TokenHead& head) {
@@ -261,11 +267,18 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
   const int64_t chunk = chunk_length(f, b, t, v, budget);
   const HeadGradient gradient(f, head.weight_VD, parts_of(f, b, chunk), own_sums);
 
+  // float16 would round most slopes of a token with a small weight to 0. The loss scale comes too late to prevent that,
+  // because it multiplies the finished gradient. So the largest weight becomes 1, and `unit` multiplies the sum.
+  Tensor weights_BT = options.weights_BT, unit;
+  if (weights_BT && options.differentiable && f.compute == DType::kF16) {
+    unit = largest_weight(weights_BT);
+    weights_BT = weights_BT / unit;
+  }
   std::vector<Tensor> carries{constant(0, DType::kF32)};
   if (head_grad) carries.push_back(gradient.zero());
   if (bias_grad) carries.push_back(full(0, head.bias_V.shape().with_dtype(DType::kF32)));
   std::vector<Tensor> chunks{to_chunks(hidden_BTD, chunk, sp), to_chunks(targets_BT, chunk, sp, -100)};
-  if (options.weights_BT) chunks.push_back(to_chunks(options.weights_BT, chunk, sp));
+  if (weights_BT) chunks.push_back(to_chunks(weights_BT, chunk, sp));
   const TokenObjective& objective = options.objective;
   TokenHead other_head;
   if (objective.other_BTD) {
@@ -278,7 +291,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
              const Tensor scores = f.sharding.constrain(logits(f, xs[0], head), {"batch", "length", "act_vocab"});
              const bool plain = options.differentiable && f.config.logit_softcap == 0 && !objective.other_BTD &&
                                 objective.weight == TokenObjective::Weight::kOne;
-             const Tensor weights = options.weights_BT ? xs[2] : Tensor{};
+             const Tensor weights = weights_BT ? xs[2] : Tensor{};
              ChunkLoss c;
              if (plain) {
                const CrossEntropy fused = cross_entropy(f.sharding, scores, xs[1], weights, f.compute);
@@ -314,6 +327,7 @@ TokenLoss token_loss(const Forward& f, const Tensor& hidden_BTD, const TokenHead
     grads.push_back(out.carries[2]);
   }
   result.sum = custom_gradient(result.sum, inputs, grads);
+  if (unit) result.sum = result.sum * unit;
   return result;
 }
 
