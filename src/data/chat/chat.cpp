@@ -12,6 +12,7 @@
 #include "data/chat/templates.h"
 #include "data/chat/templates/turn_form.h"
 #include "data/chat/thinking_tags.h"
+#include "data/chat/thought_fields.h"
 
 namespace fettle {
 namespace {
@@ -40,14 +41,7 @@ ordered_json message_json(const Message& message, const ToolCallForm& form, bool
     extra.erase("reasoning_content");
   }
   for (const auto& [key, value] : extra.items()) out[key] = value;
-  // Rows have the reasoning in a field with one of three names. Templates read `thinking` or `reasoning_content`, so
-  // both are set, as in Transformers.
-  for (const char* name : {"reasoning_content", "thinking", "reasoning"})
-    if (const auto found = extra.find(name); found != extra.end() && !found->is_null()) {
-      if (!out.contains("thinking")) out["thinking"] = *found;
-      out["reasoning_content"] = *found;
-      break;
-    }
+  alias_thought(out);
   if (out.contains("tool_calls")) {
     if (message.no_content) out["content"] = nullptr;
     form.give_to(out);
