@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/json_text.h"
-#include "data/chat/thought_fields.h"
+#include "data/chat/templates/thought_fields.h"
 #include "inspect/text_file.h"
 #include "jinja/template.h"
 #include "run/model_folders.h"
@@ -66,11 +66,8 @@ class Renderer {
     }
     if (!context.is_object() || !context.contains("messages"))
       throw UserError("{}: wanted an object with \"messages\"", where);
-    for (const auto& [key, token] : {std::pair{"bos_token", &config_.bos_token},
-                                     {"eos_token", &config_.eos_token},
-                                     {"pad_token", &config_.pad_token},
-                                     {"unk_token", &config_.unk_token}})
-      if (!token->empty() && !context.contains(key)) context[key] = *token;
+    for (const auto& [key, token] : config_.named_tokens())
+      if (!context.contains(key)) context[key] = token;
     prepare_messages(context["messages"]);
     for (const char* key : {"tools", "documents"})
       if (!context.contains(key)) context[key] = nullptr;

@@ -109,6 +109,15 @@ TEST_F(TextCommands, RenderLeavesOutNullsAndAddsTheNamesOfAThought) {
             R"({"thinking": "t", "reasoning_content": "c"})");
 }
 
+TEST_F(TextCommands, RenderGivesTheModelsNamedTokens) {
+  write_text(folder / "model/tokenizer_config.json", R"({"cls_token": "[C]", "sep_token": {"content": "[S]"},
+      "mask_token": "[M]", "image_token": "<i>", "pad_token": null})");
+  write_text(folder / "model/chat_template.jinja",
+             "{{ cls_token ~ sep_token ~ mask_token ~ image_token ~ (pad_token is defined) }}");
+  const Outcome text = run({"render", (folder / "model").string(), file("talk.json", R"({"messages": []})")});
+  EXPECT_EQ(text.out, "[C][S][M]<i>False") << text.err;
+}
+
 TEST_F(TextCommands, RenderTakesAGgufModel) {
   const Environment cache("FETTLE_CACHE", (folder / "cache").string());
   write_text(folder / "model/chat_template.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");

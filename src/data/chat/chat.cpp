@@ -10,9 +10,9 @@
 #include "data/chat/masked_tokens.h"
 #include "data/chat/system_message.h"
 #include "data/chat/templates.h"
+#include "data/chat/templates/thought_fields.h"
 #include "data/chat/templates/turn_form.h"
 #include "data/chat/thinking_tags.h"
-#include "data/chat/thought_fields.h"
 
 namespace fettle {
 namespace {
@@ -319,11 +319,9 @@ std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTempl
   auto state = std::make_shared<State>(tokenizer, name, source, with_tools);
   state->of_recipe = !known && !own;
   state->now = now;
-  for (auto [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
-                            {"eos_token", tokenizer.eos_token()},
-                            {"pad_token", tokenizer.pad_token()},
-                            {"unk_token", tokenizer.unk_token()}})
-    if (!token.empty() || known) state->variables[key] = token;
+  if (known)
+    for (const char* key : {"bos_token", "eos_token", "pad_token", "unk_token"}) state->variables[key] = "";
+  for (const auto& [key, token] : tokenizer.named_tokens()) state->variables[key] = token;
   if (known) {
     state->set_built_in(*known, thinking);
     state->find_call_forms();

@@ -1,4 +1,4 @@
-#include "data/chat/thought_fields.h"
+#include "data/chat/templates/thought_fields.h"
 
 namespace fettle {
 
