@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "data/chat/templates/thought_fields.h"
 #include "inspect/text_file.h"
 #include "jinja/template.h"
 #include "run/model_folders.h"
@@ -24,6 +25,18 @@ namespace {
 std::string read_text(const std::string& file) {
   std::ifstream in = open_text_file(file);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Changes the messages as Transformers does before it renders them: leaves out fields that are null, and adds the other
+// names of a thought.
+void prepare_messages(nlohmann::ordered_json& messages) {
+  if (!messages.is_array()) return;
+  for (nlohmann::ordered_json& message : messages) {
+    if (!message.is_object()) continue;
+    for (auto field = message.begin(); field != message.end();)
+      field = field->is_null() ? message.erase(field) : std::next(field);
+    alias_thought(message);
+  }
 }
 
 // Renders templates of a Jinja file or of a model folder. Templates of a model folder get the model's special tokens,
@@ -53,11 +66,9 @@ class Renderer {
     }
     if (!context.is_object() || !context.contains("messages"))
       throw UserError("{}: wanted an object with \"messages\"", where);
-    for (const auto& [key, token] : {std::pair{"bos_token", &config_.bos_token},
-                                     {"eos_token", &config_.eos_token},
-                                     {"pad_token", &config_.pad_token},
-                                     {"unk_token", &config_.unk_token}})
-      if (!token->empty() && !context.contains(key)) context[key] = *token;
+    for (const auto& [key, token] : config_.named_tokens())
+      if (!context.contains(key)) context[key] = token;
+    prepare_messages(context["messages"]);
     for (const char* key : {"tools", "documents"})
       if (!context.contains(key)) context[key] = nullptr;
     if (!context.contains("add_generation_prompt")) context["add_generation_prompt"] = false;

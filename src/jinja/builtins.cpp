@@ -23,6 +23,41 @@ class Builtin : public Object {
   Function function_;
 };
 
+Dict dict_of(Args& args) {
+  Dict out;
+  for (const Value& from : args.positional) {
+    if (from.is_dict()) {
+      for (const auto& [key, value] : from.dict().items()) out.set(key, value);
+    } else {
+      for (const Value& pair : from.walk()) {
+        const Values parts = pair.walk();
+        if (parts.size() != 2) throw JinjaError("dict() needs pairs, got {}", pair.repr());
+        out.set(parts[0], parts[1]);
+      }
+    }
+  }
+  for (auto& [name, value] : args.named) out.set(name, std::move(value));
+  return out;
+}
+
+// The function dict, which also has the method fromkeys.
+class DictFunction : public Builtin {
+ public:
+  DictFunction() : Builtin([](Interpreter&, Args args) { return Value::dict(dict_of(args)); }) {}
+  std::optional<Value> attribute(Interpreter&, const std::string& name) override {
+    if (name != "fromkeys") return std::nullopt;
+    return Value(std::shared_ptr<Object>(std::make_shared<Builtin>(from_keys)));
+  }
+
+ private:
+  static Value from_keys(Interpreter&, Args args) {
+    Bound bound("fromkeys", args, {"iterable", "value"});
+    Dict out;
+    for (const Value& key : bound[0].walk()) out.set(key, bound.get(1, {}));
+    return Value::dict(std::move(out));
+  }
+};
+
 class Namespace : public Object {
  public:
   std::string type_name() const override { return "Namespace"; }
@@ -89,23 +124,6 @@ class Joiner : public Object {
   std::string separator_;
   bool used_ = false;
 };
-
-Dict dict_of(Args& args) {
-  Dict out;
-  for (const Value& from : args.positional) {
-    if (from.is_dict()) {
-      for (const auto& [key, value] : from.dict().items()) out.set(key, value);
-    } else {
-      for (const Value& pair : from.walk()) {
-        const Values parts = pair.walk();
-        if (parts.size() != 2) throw JinjaError("dict() needs pairs, got {}", pair.repr());
-        out.set(parts[0], parts[1]);
-      }
-    }
-  }
-  for (auto& [name, value] : args.named) out.set(name, std::move(value));
-  return out;
-}
 
 Value make_range(Interpreter&, Args args) {
   Bound bound("range", args, {"start", "stop", "step"});
@@ -235,7 +253,6 @@ std::optional<Value> find_global(const std::string& name) {
       {"namespace", make_namespace},
       {"raise_exception", raise},
       {"strftime_now", format_time},
-      {"dict", [](Interpreter&, Args args) { return Value::dict(dict_of(args)); }},
       {"cycler",
        [](Interpreter& run, Args args) {
          if (args.positional.empty()) throw JinjaError("cycler() needs at least one item");
@@ -249,6 +266,7 @@ std::optional<Value> find_global(const std::string& name) {
          return Value(std::shared_ptr<Object>(std::make_shared<Joiner>(bound.get(0, ", ").str())));
        }},
   };
+  if (name == "dict") return Value(std::shared_ptr<Object>(std::make_shared<DictFunction>()));
   const auto found = kGlobals.find(name);
   if (found == kGlobals.end()) return std::nullopt;
   return Value(std::shared_ptr<Object>(std::make_shared<Builtin>(found->second)));

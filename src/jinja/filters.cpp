@@ -1,5 +1,6 @@
 // Jinja's built-in filters, and tojson as Transformers defines it.
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <map>
 
@@ -155,6 +156,29 @@ Value as_json(Interpreter&, const Value& input, Args& args) {
   return text;
 }
 
+// Returns a number without the underscores that Python allows between two digits. With `letters`, letters are digits
+// too.
+std::string without_underscores(std::string_view text, bool letters) {
+  const auto is_digit = [&](size_t at) {
+    const auto c = at < text.size() ? static_cast<unsigned char>(text[at]) : '_';
+    return (letters ? std::isalnum(c) : std::isdigit(c)) != 0;
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] != '_' || i == 0 || !is_digit(i - 1) || !is_digit(i + 1)) out += text[i];
+  return out;
+}
+
+// Returns what Python's float() makes of a text without white space at its ends; nullopt if it refuses the text.
+std::optional<double> real_of(std::string_view text) {
+  const std::string digits = without_underscores(text, false);
+  // strtod also reads hexadecimal digits and nan(...).
+  if (digits.empty() || digits.find_first_of("xX(") != std::string::npos) return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(digits.c_str(), &end);
+  return *end == 0 ? std::optional(value) : std::nullopt;
+}
+
 Value to_integer(Interpreter&, const Value& input, Args& args) {
   Bound bound("int", args, {"default", "base"});
   const Value otherwise = bound.get(0, 0);
@@ -166,24 +190,21 @@ Value to_integer(Interpreter&, const Value& input, Args& args) {
   if (input.is_large_int()) return input;
   if (input.is_number()) return input.integer();
   if (!input.is_string()) return otherwise;
-  const std::string text = strip(input.string(), std::nullopt, true, true);
+  const std::string text = strip(input.string(), std::nullopt, true, true), digits = without_underscores(text, true);
   char* end = nullptr;
   errno = 0;
-  const int64_t value = std::strtoll(text.c_str(), &end, base);
-  if (!text.empty() && *end == 0 && errno == 0) return value;
-  const double real = std::strtod(text.c_str(), &end);
-  if (!text.empty() && *end == 0 && std::fabs(real) < 9e18) return static_cast<int64_t>(real);
-  return otherwise;
+  const int64_t value = std::strtoll(digits.c_str(), &end, base);
+  if (!digits.empty() && *end == 0 && errno == 0) return value;
+  const auto real = real_of(text);
+  return real && std::fabs(*real) < 9e18 ? Value(static_cast<int64_t>(*real)) : otherwise;
 }
 
 Value to_real(Interpreter&, const Value& input, Args& args) {
   Bound bound("float", args, {"default"});
   if (input.is_number()) return input.number();
   if (!input.is_string()) return bound.get(0, 0.0);
-  const std::string text = strip(input.string(), std::nullopt, true, true);
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == 0 ? Value(value) : bound.get(0, 0.0);
+  const auto real = real_of(strip(input.string(), std::nullopt, true, true));
+  return real ? Value(*real) : bound.get(0, 0.0);
 }
 
 Value rounded(Interpreter&, const Value& input, Args& args) {

@@ -282,17 +282,17 @@ Interpreter::Flow Interpreter::loop(const Node& node, const Value& over, int dep
   auto state = std::make_shared<Loop>(node, outer, over.walk(), accept, depth);
   const Value shown = Value::keeping(state, {over});
   Flow flow = Flow::kNext;
-  bool any = false;
+  bool finished = false;  // as in Jinja, an iteration that break or continue ends does not count
   while (flow != Flow::kBreak && state->advance()) {
     Budget::step();
-    any = true;
     scope_ = std::make_shared<Scope>(Scope{outer, {}});
     scope_->set("loop", shown);
     assign(*node.children[0], state->current());
     flow = execute(node.body);
+    finished |= flow == Flow::kNext;
   }
   scope_ = outer;
-  return any ? Flow::kNext : scoped(node.otherwise);
+  return finished ? Flow::kNext : scoped(node.otherwise);
 }
 
 Value Interpreter::render_loop(const Node& node, const std::shared_ptr<Scope>& scope, const Value& over, int depth) {

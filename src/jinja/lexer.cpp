@@ -9,13 +9,36 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "jinja/builtins.h"
 
 namespace fettle::jinja {
 namespace {
 
-bool is_space(char c) {
-  return c == ' ' || (c >= '\t' && c <= '\r');
+// Returns the number of bytes of the white space character at `at`; 0 if there is none.
+size_t space_bytes(std::string_view text, size_t at) {
+  if (at >= text.size()) return 0;
+  auto next = static_cast<int32_t>(at);
+  U8_FWD_1(reinterpret_cast<const uint8_t*>(text.data()), next, static_cast<int32_t>(text.size()));
+  const size_t bytes = static_cast<size_t>(next) - at;
+  return is_python_space(text.substr(at, bytes)) ? bytes : 0;
 }
+
+size_t skipped_space(std::string_view text, size_t at) {
+  while (const size_t bytes = space_bytes(text, at)) at += bytes;
+  return at;
+}
+
+// Returns the size of `text` without the white space at its end.
+size_t size_without_space(std::string_view text) {
+  auto begin = static_cast<int32_t>(text.size());
+  while (begin > 0) {
+    const auto end = static_cast<size_t>(begin);
+    U8_BACK_1(reinterpret_cast<const uint8_t*>(text.data()), 0, begin);
+    if (!is_python_space(text.substr(static_cast<size_t>(begin), end - static_cast<size_t>(begin)))) return end;
+  }
+  return 0;
+}
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -56,11 +79,7 @@ class Lexer {
     at_ += bytes;
     starts_line_ = at_ > 0 && source_[at_ - 1] == '\n';
   }
-  void skip_space() {
-    size_t end = at_;
-    while (end < source_.size() && is_space(source_[end])) ++end;
-    advance(end - at_);
-  }
+  void skip_space() { advance(skipped_space(source_, at_) - at_); }
 
   // Reads the text before the next tag, then the tag. The tag's sign and lstrip_blocks decide how much white space is
   // removed from the end of the text.
@@ -89,12 +108,11 @@ class Lexer {
 
   void strip_end(std::string& text, char sign, bool output) const {
     if (sign == '-') {
-      while (!text.empty() && is_space(text.back())) text.pop_back();
+      text.resize(size_without_space(text));
     } else if (sign != '+' && !output) {
       const size_t line_start = text.rfind('\n') + 1;  // without a '\n', npos + 1 = 0
       if (line_start == 0 && !starts_line_) return;
-      if (std::all_of(text.begin() + static_cast<std::ptrdiff_t>(line_start), text.end(), is_space))
-        text.resize(line_start);
+      if (size_without_space(text) <= line_start) text.resize(line_start);
     }
   }
 
@@ -122,10 +140,10 @@ class Lexer {
       size_t i = from + 2;
       first = i < source_.size() ? source_[i] : ' ';
       if (first == '-' || first == '+') ++i;
-      while (i < source_.size() && is_space(source_[i])) ++i;
+      i = skipped_space(source_, i);
       if (source_.compare(i, word.size(), word) != 0) return 0;
       i += word.size();
-      while (i < source_.size() && is_space(source_[i])) ++i;
+      i = skipped_space(source_, i);
       last = i < source_.size() ? source_[i] : ' ';
       if (last == '-' || last == '+') ++i;
       return source_.compare(i, 2, "%}") == 0 ? i + 2 : 0;

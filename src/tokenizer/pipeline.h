@@ -47,7 +47,8 @@ Pipeline read_tokenizer_json(const JsonField& file);
 // Reads a SentencePiece model (tokenizer.model), BPE or Unigram. For text without added tokens the ids equal those of
 // the `sentencepiece` library. Added tokens, including control symbols, are found in the text as in Transformers. The
 // dummy prefix (a space) goes at the start of the text; if `legacy` in tokenizer_config.json is true, also after each
-// added token. Fills in the names of special tokens that are empty in `config`.
+// added token. There is none if `add_prefix_space` is false. Fills in the names of special tokens that are empty in
+// `config`.
 Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& config);
 
 // Returns whether the first line of the file consists of base64 and a rank.

@@ -4,6 +4,8 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/files/json_file.h"
+#include "tokenizer/files/class_tokens.h"
 #include "tokenizer/files/tokenizer_file.h"
 #include "tokenizer/files/vocabulary_files.h"
 #include "tokenizer/pipeline.h"
@@ -54,8 +56,27 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, std::
       model_dir.string());
 }
 
+// Names the tokens that no file names: a tokenizer.json gets the tokens of its class in Transformers. If there is still
+// no eos_token, eos_token_id of config.json names it, because a model without eos_token does not learn to stop.
+void name_missing_tokens(const fs::path& model_dir, bool json, const Pipeline& pipeline, TokenizerConfig& config) {
+  if (json)
+    name_class_tokens(
+        tokenizer_class_of(model_dir, config),
+        [&pipeline](const std::string& token) { return pipeline.id_of(token).has_value(); }, config);
+  const fs::path file = model_dir / "config.json";
+  if (!config.eos_token.empty() || config.null_tokens.contains("eos_token") || !fs::is_regular_file(file)) return;
+  const nlohmann::json model = read_json_file(file);
+  const auto found = model.is_object() ? model.find("eos_token_id") : model.end();
+  if (found == model.end()) return;
+  const nlohmann::json& id = found->is_array() && !found->empty() ? found->front() : *found;
+  const AddedToken* token = id.is_number_integer() ? pipeline.added.find(id.get<int32_t>()) : nullptr;
+  if (token == nullptr) return;
+  config.eos_token = token->content;
+  config.add_special(token->content);
+}
+
 // Adds the tokens that are not in the tokenizer file but in tokenizer_config.json, special_tokens_map.json or
-// added_tokens.json, as Transformers does.
+// added_tokens.json. Tokens with a name become special. Both is as in Transformers.
 void add_configured_tokens(const TokenizerConfig& config, Pipeline& pipeline) {
   for (AddedToken token : config.added_tokens) {
     const auto known = pipeline.id_of(token.content);
@@ -70,6 +91,13 @@ void add_configured_tokens(const TokenizerConfig& config, Pipeline& pipeline) {
     if (id && pipeline.added.find(token) == nullptr) {
       pipeline.added.add({*id, token, false, false, false, false, true});
     }
+  }
+  for (const auto& [key, token] : config.named_tokens()) {
+    const AddedToken* known = pipeline.added.find(token);
+    if (known == nullptr || known->special) continue;
+    AddedToken special = *known;
+    special.special = true;
+    pipeline.added.add(std::move(special));
   }
 }
 
@@ -93,6 +121,7 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
   config = TokenizerConfig::read(model_dir);
   pipeline = read_pipeline(model_dir, config, state->files);
   state->files.insert(state->files.end(), config.files.begin(), config.files.end());
+  name_missing_tokens(model_dir, state->files.front().filename() == "tokenizer.json", pipeline, config);
   add_configured_tokens(config, pipeline);
   pipeline.added.prepare(pipeline.normalizer);
   pipeline.cut_into_words();
@@ -224,6 +253,9 @@ const std::string& Tokenizer::pad_token() const {
 }
 const std::string& Tokenizer::unk_token() const {
   return state_->config.unk_token;
+}
+std::map<std::string, std::string> Tokenizer::named_tokens() const {
+  return state_->config.named_tokens();
 }
 std::optional<int32_t> Tokenizer::bos_id() const {
   return state_->pipeline.id_of(bos_token());

@@ -55,11 +55,14 @@ class Tokenizer {
   bool is_special(int32_t id) const;
   int64_t vocab_size() const;  // largest id + 1, added tokens included
 
-  // Names from tokenizer_config.json, special_tokens_map.json or the tokenizer's own file; empty when there is none.
+  // Names from tokenizer_config.json, special_tokens_map.json or the tokenizer's own file, or else from the class that
+  // Transformers has for the tokenizer, or else, only eos_token, from config.json. Empty when there is none.
   const std::string& bos_token() const;
   const std::string& eos_token() const;
   const std::string& pad_token() const;
   const std::string& unk_token() const;
+  // Returns all tokens with a name, by key: these, cls_token, sep_token, mask_token and others such as image_token.
+  std::map<std::string, std::string> named_tokens() const;
   std::optional<int32_t> bos_id() const;
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;

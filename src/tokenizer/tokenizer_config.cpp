@@ -16,36 +16,33 @@ std::string read_token_text(const JsonField& field) {
   return field.is_object() ? field.at("content").string() : field.string();
 }
 
-void add_unique(std::vector<std::string>& tokens, std::string token) {
-  if (!token.empty() && std::find(tokens.begin(), tokens.end(), token) == tokens.end()) {
-    tokens.push_back(std::move(token));
-  }
-}
-
 // Reads the names of tokens from `field`. Without `overrides`, names that are already set stay.
 void read_names(const JsonField& field, bool overrides, TokenizerConfig& config) {
-  auto read_name = [&](std::string_view key, std::string& into) {
-    const auto named = field.find(key);
-    if (!named) return;
-    std::string token = read_token_text(*named);
+  const auto read_name = [&](std::string token, std::string& into) {
     if (into.empty() || overrides) into = token;
-    add_unique(config.special_tokens, std::move(token));
+    config.add_special(std::move(token));
   };
-  read_name("bos_token", config.bos_token);
-  read_name("eos_token", config.eos_token);
-  read_name("pad_token", config.pad_token);
-  read_name("unk_token", config.unk_token);
-  read_name("cls_token", config.cls_token);
-  read_name("sep_token", config.sep_token);
-  read_name("mask_token", config.mask_token);
+  for (const auto& [key, token] : TokenizerConfig::names()) {
+    if (const auto named = field.find(key))
+      read_name(read_token_text(*named), config.*token);
+    else if (field.value().contains(key))
+      config.null_tokens.insert(key);
+  }
+  // Keys such as image_token name tokens of the model.
+  for (const auto& [key, token] : field.members()) {
+    const bool text = token.is_string() || (token.is_object() && token.find("content"));
+    const bool known =
+        std::ranges::find(TokenizerConfig::names(), key, &TokenizerConfig::Name::key) != TokenizerConfig::names().end();
+    if (key.ends_with("_token") && text && !known) read_name(read_token_text(token), config.model_tokens[key]);
+  }
   // Transformers 4 writes a list. Transformers 5 writes a list, or an object with a name for each token.
   for (std::string_view key : {"additional_special_tokens", "extra_special_tokens"}) {
     const auto extra = field.find(key);
     if (!extra) continue;
     if (extra->is_object()) {
-      for (const auto& [name, token] : extra->members()) add_unique(config.special_tokens, read_token_text(token));
+      for (const auto& [name, token] : extra->members()) read_name(read_token_text(token), config.model_tokens[name]);
     } else {
-      for (const JsonField& token : extra->elements()) add_unique(config.special_tokens, read_token_text(token));
+      for (const JsonField& token : extra->elements()) config.add_special(read_token_text(token));
     }
   }
 }
@@ -72,6 +69,29 @@ void read_chat_templates(const JsonField& field, TokenizerConfig& config) {
 }
 
 }  // namespace
+
+const std::array<TokenizerConfig::Name, 7>& TokenizerConfig::names() {
+  static constexpr std::array<Name, 7> kNames = {{{"bos_token", &TokenizerConfig::bos_token},
+                                                  {"eos_token", &TokenizerConfig::eos_token},
+                                                  {"pad_token", &TokenizerConfig::pad_token},
+                                                  {"unk_token", &TokenizerConfig::unk_token},
+                                                  {"cls_token", &TokenizerConfig::cls_token},
+                                                  {"sep_token", &TokenizerConfig::sep_token},
+                                                  {"mask_token", &TokenizerConfig::mask_token}}};
+  return kNames;
+}
+
+std::map<std::string, std::string> TokenizerConfig::named_tokens() const {
+  std::map<std::string, std::string> out = model_tokens;
+  for (const auto& [key, token] : names()) out[key] = this->*token;
+  std::erase_if(out, [](const auto& named) { return named.second.empty(); });
+  return out;
+}
+
+void TokenizerConfig::add_special(std::string token) {
+  if (!token.empty() && std::ranges::find(special_tokens, token) == special_tokens.end())
+    special_tokens.push_back(std::move(token));
+}
 
 TokenizerConfig TokenizerConfig::read(const fs::path& model_dir) {
   TokenizerConfig config;

@@ -6,10 +6,12 @@
 // Each of these files may be missing.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,13 +20,12 @@
 namespace fettle {
 
 struct TokenizerConfig {
-  std::string bos_token;  // this and the next three members are empty when there is no such token
-  std::string eos_token;
-  std::string pad_token;
-  std::string unk_token;
-  std::string cls_token, sep_token, mask_token;  // also empty when there is no such token
-  std::vector<std::string> special_tokens;       // the tokens above, and all other special tokens that the files name
-  std::vector<AddedToken> added_tokens;          // from added_tokens_decoder, or else from added_tokens.json
+  // Empty when there is no such token.
+  std::string bos_token, eos_token, pad_token, unk_token, cls_token, sep_token, mask_token;
+  std::map<std::string, std::string> model_tokens;  // tokens with other names, such as image_token
+  std::set<std::string> null_tokens;                // the keys of the first seven members that are null in a file
+  std::vector<std::string> special_tokens;  // the tokens above, and all other special tokens that the files name
+  std::vector<AddedToken> added_tokens;     // from added_tokens_decoder, or else from added_tokens.json
   std::string tokenizer_class;
   std::string pattern;  // pat_str: the pattern that cuts texts into words, for rank files that Fettle does not know
   std::optional<bool> legacy;  // if true, the dummy prefix (a space) is also put after each added token
@@ -39,6 +40,17 @@ struct TokenizerConfig {
   std::vector<std::filesystem::path> files;           // the files that read() found and read
 
   static TokenizerConfig read(const std::filesystem::path& model_dir);
+
+  // The seven names that every tokenizer of Transformers may give to a token.
+  struct Name {
+    const char* key;
+    std::string TokenizerConfig::*token;
+  };
+  static const std::array<Name, 7>& names();
+  // Returns all tokens that have a name, by key. Transformers gives them to chat templates.
+  std::map<std::string, std::string> named_tokens() const;
+  // Adds a token to special_tokens, unless it is there or empty.
+  void add_special(std::string token);
 };
 
 }  // namespace fettle

@@ -63,8 +63,25 @@ TEST(Calls, TheFormIsTheOneThatTheTemplateWrites) {
       "{% for m in messages %}{{ '<none>' if m.content is none else m.content }}{% for c in m.tool_calls or [] %}"
       "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% if m.role == 'assistant' %}"
       "{{ eos_token }}{% endif %}{% endfor %}";
-  EXPECT_EQ(rendered(call_row(kNull, text), writing), "q[[<none>f{\"x\": 1}</s>]]");
+  EXPECT_EQ(rendered(call_row(kNull, text), writing), "q[[f{\"x\": 1}</s>]]") << "no content, as in Transformers";
   EXPECT_EQ(rendered(call_row(kEmpty, text), writing), "q[[f{\"x\": 1}</s>]]");
+}
+
+// Transformers leaves out fields that are null. So do rows, unless the template needs another form to write the call.
+TEST(Calls, ANullContentIsLeftOut) {
+  const auto text = [](const std::string& content, const std::string& template_content) {
+    return rendered(call_row(content, R"({"x": 1})"),
+                    "{% for m in messages %}" + template_content +
+                        "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}"
+                        "{% endfor %}{% if m.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}");
+  };
+  for (const std::string& content : {kNull, std::string()}) {
+    EXPECT_EQ(text(content, "{{ 'has' if 'content' in m else 'no' }}"), "has[[nof{\"x\": 1}</s>]]");
+    EXPECT_EQ(text(content, "{% if m.content is not none %}[{{ m.content | trim }}]{% endif %}"),
+              "[q][[[]f{\"x\": 1}</s>]]");
+    EXPECT_EQ(text(content, "{{ m.content.strip() }}"), "q[[f{\"x\": 1}</s>]]") << "a template that needs a text";
+  }
+  EXPECT_EQ(text(kEmpty, "{{ 'has' if 'content' in m else 'no' }}"), "has[[hasf{\"x\": 1}</s>]]");
 }
 
 TEST(Calls, ACallThatTheTemplateLeavesOutIsABadRow) {

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/error.h"
 #include "data/chat/chat.h"
 #include "data_fixtures.h"
@@ -164,6 +166,18 @@ TEST(ChatTemplate, BosIsWrittenOnce) {
     EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer.bos_id()), 1);
     EXPECT_EQ(ids[0], *tokenizer.bos_id());
   }
+}
+
+TEST(ChatTemplate, GetsAllTokensThatHaveAName) {
+  const TempFolder folder;
+  TestTokenizer{.chat_template = "{{ cls_token }}|{{ sep_token }}|{{ image_token }}|{{ mask_token is defined }}"}.save(
+      folder.path());
+  const auto file = folder.path() / "tokenizer_config.json";
+  auto config = nlohmann::json::parse(std::ifstream(file));
+  config.update({{"cls_token", "<s>"}, {"sep_token", "</s>"}, {"image_token", "a"}, {"mask_token", nullptr}});
+  std::ofstream(file) << config;
+  const Tokenizer tokenizer = Tokenizer::open(folder.path());
+  EXPECT_EQ(ChatTemplate("", tokenizer).text({{{.role = "user", .content = "Hi"}}}), "<s>|</s>|a|False");
 }
 
 constexpr const char* kPlainChatml =

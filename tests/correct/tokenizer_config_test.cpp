@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "paths.h"
 #include "tokenizer/tokenizer.h"
@@ -103,6 +104,79 @@ TEST(TokenizerConfig, NamedTokensOfTheVocabularyAreFoundWholeAndSpecial) {
   EXPECT_NE(tokenizer.encode("the the", false), plain);
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("the the", false), true), "te te");
   EXPECT_EQ(tokenizer.token_id("nowhere"), std::nullopt);
+}
+
+// As in Transformers 5.23.
+TEST(TokenizerConfig, TheClassNamesTokensThatNoFileNames) {
+  Folder folder("gpt2");
+  const std::string end = "<|endoftext|>";
+  const auto names = [&](const std::string& model, const std::string& config) {
+    folder.write("config.json", model);
+    folder.write("tokenizer_config.json", config);
+    const Tokenizer tokenizer = Tokenizer::open(folder.path());
+    EXPECT_EQ(tokenizer.is_special(700), true);
+    return tokenizer.named_tokens();
+  };
+  using Names = std::map<std::string, std::string>;
+  const Names gpt2 = {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}};
+  EXPECT_EQ(names(R"({"model_type": "gpt2"})", R"({"model_max_length": 1024})"), gpt2);
+  EXPECT_EQ(names(R"({})", R"({"tokenizer_class": "GPT2TokenizerFast"})"), gpt2);
+  EXPECT_EQ(names(R"({"model_type": "gpt2"})", R"({"tokenizer_class": "PreTrainedTokenizerFast"})"), Names());
+  EXPECT_EQ(names(R"({"model_type": "gpt2", "eos_token_id": 700})", R"({"eos_token": null})"),
+            (Names{{"bos_token", end}, {"unk_token", end}}));
+  EXPECT_EQ(names(R"({"model_type": "gpt2"})", R"({"eos_token": "a", "pad_token": "b"})"),
+            (Names{{"bos_token", end}, {"eos_token", "a"}, {"pad_token", "b"}, {"unk_token", end}}));
+  EXPECT_EQ(names(R"({"model_type": "qwen3"})", "{}"),
+            (Names{{"eos_token", end}, {"pad_token", end}, {"unk_token", end}}));
+  EXPECT_EQ(names(R"({"model_type": "gemma"})", "{}"), Names()) << "the vocabulary has none of Gemma's tokens";
+}
+
+TEST(TokenizerConfig, TheModelsConfigMayNameTheEndToken) {
+  Folder folder("gpt2");
+  const auto eos = [&](const std::string& id) {
+    folder.write("config.json", R"({"model_type": "llama", "eos_token_id": )" + id + "}");
+    return Tokenizer::open(folder.path()).eos_token();
+  };
+  EXPECT_EQ(eos("700"), "<|endoftext|>");
+  EXPECT_EQ(eos("[700, 3]"), "<|endoftext|>");
+  EXPECT_EQ(eos("3"), "") << "an ordinary token";
+  EXPECT_EQ(eos("701"), "");
+  EXPECT_EQ(eos("null"), "");
+  EXPECT_EQ(eos("[]"), "");
+}
+
+// As in Transformers, a token with a name is special, also if tokenizer.json says that it is not. A token without a
+// name stays as it is.
+TEST(TokenizerConfig, NamedTokensBecomeSpecial) {
+  Folder folder("qwen2");
+  folder.write("tokenizer_config.json",
+               R"({"eos_token": "<tool_call>", "additional_special_tokens": ["</tool_call>"]})");
+  const Tokenizer listed = Tokenizer::open(folder.path());
+  EXPECT_TRUE(listed.is_special(*listed.eos_id()));
+  EXPECT_FALSE(listed.is_special(*listed.token_id("</tool_call>")));
+  EXPECT_EQ(listed.decode(listed.encode("<tool_call>x</tool_call>", true), true), "x</tool_call>");
+  for (const char* config : {R"({"image_token": "</tool_call>", "add_token": true})",
+                             R"({"extra_special_tokens": {"image_token": "</tool_call>"}})"}) {
+    folder.write("tokenizer_config.json", config);
+    const Tokenizer named = Tokenizer::open(folder.path());
+    EXPECT_EQ(named.named_tokens(), (std::map<std::string, std::string>{{"image_token", "</tool_call>"}}));
+    EXPECT_TRUE(named.is_special(*named.token_id("</tool_call>")));
+  }
+}
+
+// Transformers 5.23's LlamaTokenizer gives these ids and texts.
+TEST(TokenizerConfig, TheSpaceBeforeAPieceCanBeTurnedOff) {
+  Folder folder("gpt2");
+  fs::remove(folder.path() / "tokenizer.json");
+  fs::copy(kReference / "sp_bpe/tokenizer.model", folder.path() / "tokenizer.model");
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": false})");
+  const Tokenizer without = Tokenizer::open(folder.path());
+  EXPECT_EQ(without.encode("a the", false), (std::vector<int32_t>{649, 646, 508, 643}));
+  EXPECT_EQ(without.decode(std::vector<int32_t>{513}, false), " a");
+  folder.write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": true})");
+  const Tokenizer with = Tokenizer::open(folder.path());
+  EXPECT_EQ(with.encode("a the", false), (std::vector<int32_t>{513, 646, 508, 643}));
+  EXPECT_EQ(with.decode(std::vector<int32_t>{513}, false), "a");
 }
 
 TEST(TokenizerConfig, AddBosAndEosTakePrecedenceOverThePostProcessor) {

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "paths.h"
+#include "tokenizer/text/intervals.h"
 #include "tokenizer/text/regex.h"
 #include "tokenizer/text/unicode.h"
 
@@ -51,6 +52,31 @@ TEST(Patterns, PropertiesHoldTheReferencesCharacters) {
     EXPECT_EQ(found.count, row["characters"].get<int64_t>()) << pattern;
     EXPECT_EQ(found.hash, row["fnv1a"].get<uint64_t>()) << pattern;
   }
+}
+
+// The matches are those of Hugging Face's library.
+TEST(Patterns, AnIntervalWithAPlusRepeats) {
+  const auto matches = [](const std::string& pattern, std::string_view text) {
+    std::vector<std::string> found;
+    Regex(pattern, "test").cover(text, [&](size_t start, size_t end, bool is_match) {
+      if (is_match) found.emplace_back(text.substr(start, end - start));
+    });
+    return found;
+  };
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(matches(R"(\p{N}{1,3})", "1234567"), (Texts{"123", "456", "7"}));
+  EXPECT_EQ(matches(R"(\p{N}{1,3}+)", "1234567"), (Texts{"1234567"}));
+  EXPECT_EQ(matches(R"((?:ab|c){2}+)", "ababccc"), (Texts{"ababcc"}));
+  EXPECT_EQ(matches(R"(a{1,3}+a)", "aaaaaaaab"), (Texts{"aaaaaaaa"}));
+  EXPECT_EQ(matches(R"(a{2,}+a)", "aaaaaaaab"), (Texts{"aaaaaaaa"}));
+  EXPECT_EQ(matches(R"([a[bc]]{1,2}+)", "abcabcd"), (Texts{"abcabc"}));
+  EXPECT_EQ(matches(R"([]a]{1,2}+)", "]a]a{1"), (Texts{"]a]a"}));
+  EXPECT_EQ(matches(R"(\u0061{1,2}+|\x{62}{2}+)", "aaabbbb"), (Texts{"aaa", "bbbb"}));
+  EXPECT_EQ(matches("é{1,2}+", "éééa"), (Texts{"ééé"}));
+  EXPECT_EQ(matches(R"(\{1,2}+|a{x}+)", "{1,2}}a{x}}"), (Texts{"{1,2}}", "a{x}}"}));
+  EXPECT_EQ(regroup_intervals(R"((\p{N}|[a\]]){1,3}+x{2}y+)", IntervalPlus::kPossessive),
+            R"((?>(\p{N}|[a\]]){1,3})x{2}y+)");
+  EXPECT_EQ(matches(regroup_intervals("a{1,3}+a?", IntervalPlus::kPossessive), "aaaaa"), (Texts{"aaaa", "a"}));
 }
 
 TEST(Patterns, LongTextsAreMatchedToTheirEnd) {

@@ -95,6 +95,29 @@ TEST_F(TextCommands, RenderTakesAModelFolder) {
   EXPECT_THAT(run({"render", kLlama3, talk, "--name", "rag"}).err, HasSubstr("default, tool_use"));
 }
 
+// As in Transformers.
+TEST_F(TextCommands, RenderLeavesOutNullsAndAddsTheNamesOfAThought) {
+  const std::string source = file("t.jinja", "{% for m in messages %}{{ m | tojson }}{% endfor %}");
+  const auto rendered = [&](const std::string& message) {
+    return run({"render", source, file("talk.json", "{\"messages\": [" + message + "]}")}).out;
+  };
+  EXPECT_EQ(rendered(R"({"content": null, "name": null, "tool_calls": [{"id": null}]})"),
+            R"({"tool_calls": [{"id": null}]})");
+  EXPECT_EQ(rendered(R"({"reasoning": "r", "thinking": null})"),
+            R"({"reasoning": "r", "thinking": "r", "reasoning_content": "r"})");
+  EXPECT_EQ(rendered(R"({"thinking": "t", "reasoning_content": "c"})"),
+            R"({"thinking": "t", "reasoning_content": "c"})");
+}
+
+TEST_F(TextCommands, RenderGivesTheModelsNamedTokens) {
+  write_text(folder / "model/tokenizer_config.json", R"({"cls_token": "[C]", "sep_token": {"content": "[S]"},
+      "mask_token": "[M]", "image_token": "<i>", "pad_token": null})");
+  write_text(folder / "model/chat_template.jinja",
+             "{{ cls_token ~ sep_token ~ mask_token ~ image_token ~ (pad_token is defined) }}");
+  const Outcome text = run({"render", (folder / "model").string(), file("talk.json", R"({"messages": []})")});
+  EXPECT_EQ(text.out, "[C][S][M]<i>False") << text.err;
+}
+
 TEST_F(TextCommands, RenderTakesAGgufModel) {
   const Environment cache("FETTLE_CACHE", (folder / "cache").string());
   write_text(folder / "model/chat_template.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");

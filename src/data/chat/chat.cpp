@@ -10,6 +10,7 @@
 #include "data/chat/masked_tokens.h"
 #include "data/chat/system_message.h"
 #include "data/chat/templates.h"
+#include "data/chat/templates/thought_fields.h"
 #include "data/chat/templates/turn_form.h"
 #include "data/chat/thinking_tags.h"
 
@@ -40,14 +41,7 @@ ordered_json message_json(const Message& message, const ToolCallForm& form, bool
     extra.erase("reasoning_content");
   }
   for (const auto& [key, value] : extra.items()) out[key] = value;
-  // Rows have the reasoning in a field with one of three names. Templates read `thinking` or `reasoning_content`, so
-  // both are set, as in Transformers.
-  for (const char* name : {"reasoning_content", "thinking", "reasoning"})
-    if (const auto found = extra.find(name); found != extra.end() && !found->is_null()) {
-      if (!out.contains("thinking")) out["thinking"] = *found;
-      out["reasoning_content"] = *found;
-      break;
-    }
+  alias_thought(out);
   if (out.contains("tool_calls")) {
     if (message.no_content) out["content"] = nullptr;
     form.give_to(out);
@@ -325,11 +319,9 @@ std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTempl
   auto state = std::make_shared<State>(tokenizer, name, source, with_tools);
   state->of_recipe = !known && !own;
   state->now = now;
-  for (auto [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
-                            {"eos_token", tokenizer.eos_token()},
-                            {"pad_token", tokenizer.pad_token()},
-                            {"unk_token", tokenizer.unk_token()}})
-    if (!token.empty() || known) state->variables[key] = token;
+  if (known)
+    for (const char* key : {"bos_token", "eos_token", "pad_token", "unk_token"}) state->variables[key] = "";
+  for (const auto& [key, token] : tokenizer.named_tokens()) state->variables[key] = token;
   if (known) {
     state->set_built_in(*known, thinking);
     state->find_call_forms();

@@ -96,10 +96,7 @@ std::string ChatTemplate::State::as_own(const std::string& default_system) const
 bool ChatTemplate::State::renders_alike(const std::string& source, const std::string& default_system) const {
   const jinja::Template with(source);
   ordered_json context = {{"tools", nullptr}, {"documents", nullptr}};
-  for (const auto& [key, token] : {std::pair{"bos_token", tokenizer.bos_token()},
-                                   {"eos_token", tokenizer.eos_token()},
-                                   {"pad_token", tokenizer.pad_token()}})
-    if (!token.empty()) context[key] = token;
+  for (const auto& [key, token] : tokenizer.named_tokens()) context[key] = token;
   for (std::vector<Message> talk : sample_talks()) {
     context["messages"] = input({talk}).messages;
     give_system(talk, default_system, true);

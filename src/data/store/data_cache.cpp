@@ -72,6 +72,7 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   ContentKey key;
   key.add(program_key());
   for (const fs::path& file : tokenizer.files()) key.add(file.filename().string()).add_file(file);
+  for (const auto& [name, token] : tokenizer.named_tokens()) key.add(name).add(token);
   for (const char* name : {"default", "tool_use"}) {
     const std::string text = tokenizer.chat_template(name).value_or("");
     key.add(text).add(date_key(text, spec_.started));

@@ -1,8 +1,6 @@
 #include "tokenizer/files/vocabulary_files.h"
 
 #include <array>
-#include <map>
-#include <set>
 #include <sstream>
 
 #include "base/base64.h"
@@ -10,6 +8,7 @@
 #include "base/files/json_file.h"
 #include "base/files/mapped_file.h"
 #include "tokenizer/added_tokens.h"
+#include "tokenizer/files/class_tokens.h"
 #include "tokenizer/models/sentencepiece_file.h"
 #include "tokenizer/text/unicode.h"
 
@@ -45,7 +44,7 @@ class Reader {
   Reader(const fs::path& model_dir, TokenizerConfig& config) : folder_(model_dir), config_(config) {}
 
   VocabularyFiles bert() {
-    name_tokens({"", "", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"});
+    name_tokens("BertTokenizer");
     Json vocab = Json::object();
     int64_t id = 0;
     for (const std::string& word : trimmed_lines(read(kWords))) vocab[word] = id++;
@@ -65,21 +64,21 @@ class Reader {
   }
 
   VocabularyFiles roberta() {
-    name_tokens({"<s>", "</s>", "<pad>", "<unk>", "<s>", "</s>", "<mask>"});
+    name_tokens("RobertaTokenizer");
     read_byte_level();
     put_around("RobertaProcessing", config_.cls_token, config_.sep_token);
     return std::move(out_);
   }
 
   VocabularyFiles gpt2() {
-    name_tokens({"<|endoftext|>", "<|endoftext|>", "", "<|endoftext|>", "", "", ""});
+    name_tokens("GPT2Tokenizer");
     read_byte_level();
     return std::move(out_);
   }
 
   // The ids are those of fairseq: four special tokens, the pieces after <unk>, <s> and </s>, then <mask>.
   VocabularyFiles xlm_roberta() {
-    name_tokens({"<s>", "</s>", "<pad>", "<unk>", "<s>", "</s>", "<mask>"});
+    name_tokens("XLMRobertaTokenizer");
     const fs::path file = read(kPieces);
     const sentencepiece::ModelProto proto = read_sentencepiece_file(file);
     const std::array first = {"<unk>", "<s>", "</s>"};
@@ -110,14 +109,10 @@ class Reader {
   }
 
  private:
-  // The names of bos, eos, pad, unk, cls, sep and mask in a class of Transformers.
-  void name_tokens(const std::array<const char*, 7>& names) {
-    const std::array fields = {&config_.bos_token, &config_.eos_token, &config_.pad_token, &config_.unk_token,
-                               &config_.cls_token, &config_.sep_token, &config_.mask_token};
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (fields[i]->empty()) *fields[i] = names[i];
-      special_.push_back(*fields[i]);
-    }
+  void name_tokens(const char* class_name) {
+    name_class_tokens(
+        class_name, [](const std::string&) { return true; }, config_);
+    for (const auto& [key, token] : TokenizerConfig::names()) special_.push_back(config_.*token);
   }
 
   fs::path read(const char* name) { return out_.files.emplace_back(folder_ / name); }
@@ -164,26 +159,6 @@ class Reader {
 };
 
 }  // namespace
-
-std::string tokenizer_class_of(const fs::path& model_dir, const TokenizerConfig& config) {
-  static const std::map<std::string, std::string> kClasses{{"bert", "BertTokenizer"},
-                                                           {"roberta", "RobertaTokenizer"},
-                                                           {"gpt2", "GPT2Tokenizer"},
-                                                           {"xlm-roberta", "XLMRobertaTokenizer"}};
-  // These classes of Transformers 4 and 5 read the same file as BertTokenizer, with the same settings.
-  static const std::set<std::string> kLikeBert{"ConvBertTokenizer",   "DistilBertTokenizer", "ElectraTokenizer",
-                                               "LayoutLMTokenizer",   "LxmertTokenizer",     "MobileBertTokenizer",
-                                               "SqueezeBertTokenizer"};
-  std::string name = config.tokenizer_class;
-  if (const fs::path file = model_dir / "config.json"; name.empty() && fs::is_regular_file(file)) {
-    // read_json_file() also reads numbers such as Infinity, which are in some config.json.
-    const JsonField model = JsonField::of_value(read_json_file(file), file.string());
-    const auto known = kClasses.find(model.string_or("model_type", ""));
-    name = model.string_or("tokenizer_class", known == kClasses.end() ? "" : known->second);
-  }
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  return kLikeBert.contains(name) ? "BertTokenizer" : name;
-}
 
 std::optional<VocabularyFiles> read_vocabulary_files(const fs::path& model_dir, TokenizerConfig& config) {
   const auto has = [&](const char* name) { return fs::is_regular_file(model_dir / name); };

@@ -12,12 +12,6 @@
 
 namespace fettle {
 
-// Returns the name of Transformers' class for the tokenizer in this folder, without "Fast" at its end. The name is
-// tokenizer_class in tokenizer_config.json or config.json, or else the class of the model_type in config.json. Returns
-// an empty string when neither is known. Returns "BertTokenizer" for classes that are the same as it, such as
-// DistilBertTokenizer.
-std::string tokenizer_class_of(const std::filesystem::path& model_dir, const TokenizerConfig& config);
-
 struct VocabularyFiles {
   nlohmann::json tokenizer;                  // what a tokenizer.json with the same meaning contains
   std::vector<std::filesystem::path> files;  // the files that were read

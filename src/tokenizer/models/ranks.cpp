@@ -6,6 +6,7 @@
 #include "tokenizer/models/bpe.h"
 #include "tokenizer/models/word_patterns.h"
 #include "tokenizer/pipeline.h"
+#include "tokenizer/text/intervals.h"
 #include "tokenizer/text/unicode.h"
 
 namespace fettle {
@@ -224,8 +225,9 @@ std::vector<AddedToken> own_tokens(const RankFile& file, const TokenizerConfig& 
 
 nlohmann::json word_split(const RankFile& file) {
   using nlohmann::json;
+  const std::string pattern = regroup_intervals(file.pattern, IntervalPlus::kPossessive);
   const json split = {
-      {"type", "Split"}, {"pattern", {{"Regex", file.pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+      {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
   const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   return {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}};
 }

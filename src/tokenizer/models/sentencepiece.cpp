@@ -119,11 +119,12 @@ std::string text_of_bytes(std::string_view bytes) {
   return text;
 }
 
-Decoder make_decoder(const sentencepiece::NormalizerSpec& spec) {
+// `prefixes` is false when tokenizer_config.json turns the dummy prefix off.
+Decoder make_decoder(const sentencepiece::NormalizerSpec& spec, bool prefixes) {
   // With remove_extra_whitespaces, each token loses one leading space while the text is still empty. Otherwise only the
   // first token can lose its leading space (the dummy prefix).
-  const bool removes = spec.remove_extra_whitespaces();
-  const bool strips = removes || spec.add_dummy_prefix();
+  const bool removes = spec.remove_extra_whitespaces() && prefixes;
+  const bool strips = removes || (spec.add_dummy_prefix() && prefixes);
   return [removes, strips](std::vector<std::string>& tokens) {
     std::string text, bytes;
     bool begins = strips;  // true: if the next token begins with a space, the encoder has added that space
@@ -187,10 +188,11 @@ Pipeline read_sentencepiece(const std::filesystem::path& path, TokenizerConfig& 
   Pipeline pipeline;
   pipeline.model = make_model(proto, origin);
   pipeline.normalizer = make_normalizer(proto, origin);
-  pipeline.prefix = spaces.add_dummy_prefix() ? kMark : std::string_view();
+  const bool prefixes = config.add_prefix_space.value_or(true);
+  pipeline.prefix = spaces.add_dummy_prefix() && prefixes ? kMark : std::string_view();
   pipeline.prefix_alone = !spaces.remove_extra_whitespaces();
   pipeline.prefix_always = config.legacy.value_or(false);
-  pipeline.decoder = make_decoder(spaces);
+  pipeline.decoder = make_decoder(spaces, prefixes);
   for (int id = 0; id < proto.pieces_size(); ++id) {
     const SentencePiece& piece = proto.pieces(id);
     const bool control = piece.type() == SentencePiece::CONTROL || piece.type() == SentencePiece::UNKNOWN;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "tokenizer/text/intervals.h"
 #include "tokenizer/text/newer_unicode.h"
 
 namespace fettle {
@@ -319,7 +320,8 @@ class Translator {
 
 std::optional<std::string> translate_pattern(std::string_view pattern, Texts texts) {
   Sets sets(texts);
-  std::string translated = Translator(pattern, sets).translate();
+  const std::string regrouped = regroup_intervals(pattern, IntervalPlus::kRepeats);
+  std::string translated = Translator(regrouped, sets).translate();
   return sets.complete() ? std::optional(std::move(translated)) : std::nullopt;
 }
 

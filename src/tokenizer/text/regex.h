@@ -4,9 +4,9 @@
 // - \s, \w, \d, \b, \h, POSIX classes and properties follow Oniguruma's Unicode tables;
 // - classes nest and intersect;
 // - \uXXXX is a code point;
-// - ^ and $ are line anchors, and (?m) lets the dot match line ends.
-// Three differences remain: a{1,3}+ is possessive here, \X uses PCRE2's grapheme clusters, and with (?i) one character
-// never matches two (ß and ss).
+// - ^ and $ are line anchors, and (?m) lets the dot match line ends;
+// - a{1,3}+ is (?:a{1,3})+.
+// Two differences remain: \X uses PCRE2's grapheme clusters, and with (?i) one character never matches two (ß and ss).
 #pragma once
 
 #include <cstddef>

@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 import make_jinja
+from transformers.utils.chat_template_utils import _alias_reasoning_fields
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 import wheels  # noqa: E402
@@ -39,6 +40,9 @@ BASE = {"bos_token": "<s>", "eos_token": "</s>", "tools": None, "add_generation_
 MORE = {
     "two calls": {**BASE, "messages": CALLS, "tools": MANY_TOOLS, "add_generation_prompt": True},
     "arguments as text": {**BASE, "messages": AS_TEXT, "tools": MANY_TOOLS},
+    "a thought": {**BASE, "tools": MANY_TOOLS, "messages": [
+        CALLS[1], {**CALLS[2], "reasoning": "Two calls."}, *CALLS[3:5],
+        {**CALLS[5], "thinking": "Noon.", "tool_calls": None, "name": None}]},
     "parts": {**BASE, "messages": [
         {"role": "system", "content": [{"type": "text", "text": "Look."}]},
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it? "}]},
@@ -110,6 +114,11 @@ def templates(wheel: str) -> dict[str, str]:
     return found
 
 
+def prepared(messages: list[dict]) -> list[dict]:
+    """Returns the messages as apply_chat_template gives them to a template."""
+    return _alias_reasoning_fields([{key: value for key, value in one.items() if value is not None} for one in messages])
+
+
 def fettle(program: str, source: str) -> list[dict]:
     with tempfile.TemporaryDirectory() as scratch:
         template, contexts = pathlib.Path(scratch, "template.jinja"), pathlib.Path(scratch, "contexts.jsonl")
@@ -128,7 +137,7 @@ def check(program: str, name: str, source: str, count: collections.Counter) -> N
     source = source.replace("\r\n", "\n").replace("\r", "\n") if name.endswith(".jinja") else source
     missed = False
     for (context, given), found in zip(CONTEXTS.items(), fettle(program, source)):
-        wanted = make_jinja.render(source, given)
+        wanted = make_jinja.render(source, {**given, "messages": prepared(given["messages"])})
         count["cases"] += 1
         count["failing in both"] += "error" in wanted and "error" in found
         if ("error" in wanted and "error" in found) or wanted.get("text", "") == found.get("text"):

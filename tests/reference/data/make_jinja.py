@@ -142,6 +142,10 @@ none|selectattr('x')|list, none|map('upper')|list, 0|reject('odd')|list, {'a': 1
 {'a': 1, 'b c/': 'd&+'}|urlencode, 'it\'s <b> a_b é½x -'|wordcount
 'ßǆ'.title(), 'ßa'.capitalize(), 'Straße İ'.casefold(), '²'.isdigit(), '½'.isdigit(), '½'.isnumeric(), '²'.isdecimal()
 nothing is callable, 1 is callable, ('<'|e) is escaped, '<' is escaped
+['1_000', '1__0', '_1', '1_', '0x1', '1e3', '1_0.5', '1_0e1_0', 'inf', 'nan', '-2_0'] | map('int') | list
+['1_000', '1__0', '_1', '1_', '0x1', '0x1p3', '1e3', '1_0.5', '1._5', '1e_3', '1_0e1_0', 'inf', '-Infinity', 'nan(1)'] | map('float') | list
+'0x1_f'|int(base=16), '0x_1f'|int(base=16), 'f_f'|int(base=16), 'f__f'|int(base=16), '1_1'|int(base=2)
+dict.fromkeys(['a', 'b']), dict.fromkeys('ab', 1), dict.fromkeys({'k': 1}, value) is mapping, dict.fromkeys([]), dict.nothing is defined, dict is callable
 """.strip().split("\n")
 
 TEMPLATES = {
@@ -155,6 +159,8 @@ TEMPLATES = {
     "loop_lazy": "{% set ns = namespace(stop=false) %}{% for x in range(10) if not ns.stop %}{{ x }}{% if x == 3 %}{% set ns.stop = true %}{% endif %}{% endfor %}",
     "loop_unpack": "{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }};{% endfor %}{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}{% for k in {'x': 1} %}{{ k }}{% endfor %}{% for c in 'hé' %}[{{ c }}]{% endfor %}{% for x in undefined_thing %}x{% endfor %}",
     "loop_control": "{% for x in range(10) %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 5 %}{% break %}{% endif %}{{ x }}{% endfor %}",
+    "loop_else": "{% for x in [1] %}{% break %}{% else %}{{ x }}E{% endfor %} {% for x in [1, 2] %}{{ x }}{% continue %}{% else %}E{{ loop is defined }}{% endfor %} {% for x in [1, 2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}E{% endfor %} {% for x in [1, 2] %}{{ x }}{% if x == 1 %}{% continue %}{% endif %}{% break %}{% else %}E{% endfor %} {% for x in [1, 2] %}{% if x == 2 %}{% break %}{% endif %}{% else %}E{% endfor %} {% for x in [1, 2] %}{% for y in [1] %}{% break %}{% else %}F{% endfor %}{% else %}E{% endfor %}",
+    "unicode_space": "a\u00a0\u2003{{- 1 -}}\u00a0\u3000b\x1c\u2028{%- if 1 -%}\u2003c\x85{%- endif %}\n\u00a0{% if 1 %}d{% endif %}\n\u2003{# x #}e\u200b{{- 1 -}}\u200bf\n\u3000g{% if 1 %}{% endif %}\u2028{#- x -#}\u00a0{{\u00a01\u2003}}{%\u00a0if\u30001\u00a0%}h{% endif %}{%\u00a0raw\u00a0-%}\u00a0{{i}}\u2003{%-\u00a0endraw\u00a0%}",
     "loop_scope": "{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = x + i %}{{ x }} {% endfor %}{{ x }}{% if true %}{% set x = 9 %}{% endif %}{{ x }}",
     "loop_changed": "{% for x in [1, 1, 2, 2, 1] %}{{ loop.changed(x) }} {% endfor %}",
     "loop_recursive": "{% for n in [{'v': 1, 'c': [{'v': 2, 'c': []}, {'v': 3, 'c': [{'v': 4, 'c': []}]}]}] recursive %}({{ n.v }}@{{ loop.depth }}{{ loop(n.c) }}){% endfor %}",

@@ -1,6 +1,7 @@
 #include "data/chat/templates/tool_call_form.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -19,15 +20,27 @@ constexpr const char *kName = "qz7_call", *kKey = "qz7_key", *kValue = "qz7_valu
 
 enum class Shown { kNot, kAsPython, kRight };
 
-ordered_json conversation(const ordered_json& content, const ordered_json& arguments) {
+using Content = ToolCallForm::Content;
+constexpr std::array kContents = {Content::kLeftOut, Content::kNone, Content::kEmptyText};
+
+void set_content(ordered_json& message, Content content) {
+  if (content == Content::kLeftOut)
+    message.erase("content");
+  else
+    message["content"] = content == Content::kNone ? ordered_json() : ordered_json("");
+}
+
+ordered_json conversation(Content content, const ordered_json& arguments) {
   const ordered_json call = {
       {"id", "abcdefgh1"}, {"type", "function"}, {"function", {{"name", kName}, {"arguments", arguments}}}};
+  ordered_json reply = {{"role", "assistant"}, {"content", ""}, {"tool_calls", ordered_json::array({call})}};
+  set_content(reply, content);
   return {{{"role", "user"}, {"content", "a"}},
-          {{"role", "assistant"}, {"content", content}, {"tool_calls", ordered_json::array({call})}},
+          reply,
           {{"role", "tool"}, {"tool_call_id", "abcdefgh1"}, {"name", kName}, {"content", "b"}}};
 }
 
-Shown shown_call(const std::function<std::string(const ordered_json&)>& render, const ordered_json& content,
+Shown shown_call(const std::function<std::string(const ordered_json&)>& render, Content content,
                  const ordered_json& arguments) {
   std::string text;
   try {
@@ -36,7 +49,7 @@ Shown shown_call(const std::function<std::string(const ordered_json&)>& render, 
     return Shown::kNot;
   }
   const auto has = [&text](const std::string& part) { return text.find(part) != std::string::npos; };
-  if (!has(kName) || !has(kValue) || (content.is_null() && has("None"))) return Shown::kNot;
+  if (!has(kName) || !has(kValue) || (content != Content::kEmptyText && has("None"))) return Shown::kNot;
   return has("'" + std::string(kKey) + "'") ? Shown::kAsPython : Shown::kRight;
 }
 
@@ -83,24 +96,30 @@ ordered_json& function_of(ordered_json& call) {
 }  // namespace
 
 ToolCallForm ToolCallForm::of(const std::function<std::string(const ordered_json& messages)>& render) {
+  const auto shown = [&render](const ordered_json& arguments) {
+    std::array<Shown, kContents.size()> out{};
+    std::ranges::transform(kContents, out.begin(),
+                           [&](Content content) { return shown_call(render, content, arguments); });
+    return out;
+  };
   const ordered_json object = {{kKey, kValue}};
-  const Shown empty_object = shown_call(render, "", object), none_object = shown_call(render, nullptr, object);
-  const std::string text = python_json(object);
-  const Shown empty_text = shown_call(render, "", text), none_text = shown_call(render, nullptr, text);
-  const Shown objects = std::max(empty_object, none_object);
+  const auto objects = shown(object), texts = shown(python_json(object));
+  const Shown best = std::ranges::max(objects);
   ToolCallForm form;
-  if (objects != Shown::kRight && std::max(empty_text, none_text) == Shown::kRight)
-    form.arguments = objects == Shown::kNot ? Arguments::kTexts : Arguments::kAsGiven;
-  const bool as_object = form.arguments == Arguments::kObjects;
-  form.none_for_null = (as_object ? none_object : none_text) != Shown::kNot;
-  form.none_for_empty = form.none_for_null && (as_object ? empty_object : empty_text) == Shown::kNot;
+  if (best != Shown::kRight && std::ranges::max(texts) == Shown::kRight)
+    form.arguments = best == Shown::kNot ? Arguments::kTexts : Arguments::kAsGiven;
+  const auto& used = form.arguments == Arguments::kObjects ? objects : texts;
+  const auto renders = [&used](Content content) { return used[static_cast<size_t>(content)] != Shown::kNot; };
+  if (const auto first = std::ranges::find_if(kContents, renders); first != kContents.end()) form.for_null = *first;
+  form.for_empty = renders(Content::kEmptyText) ? Content::kEmptyText : form.for_null;
   return form;
 }
 
 void ToolCallForm::give_to(ordered_json& message) const {
-  ordered_json& content = message["content"];
-  if (content == "" && none_for_empty) content = nullptr;
-  if (content.is_null() && !none_for_null) content = "";
+  if (const ordered_json& content = message["content"]; content.is_null())
+    set_content(message, for_null);
+  else if (content == "")
+    set_content(message, for_empty);
   if (!message["tool_calls"].is_array()) return;
   for (ordered_json& call : message["tool_calls"]) {
     ordered_json& function = function_of(call);

@@ -17,8 +17,11 @@ struct ToolCallForm {
     kTexts,    // the template fails for objects, so they become JSON text
   };
   Arguments arguments = Arguments::kObjects;
-  bool none_for_null = false;   // the content of a message without content is none; otherwise it is ""
-  bool none_for_empty = false;  // an empty content is none
+  // How a message gives an empty content, in the order in which they are tried. Transformers leaves out fields that are
+  // null. Templates of the DeepSeek kind need none.
+  enum class Content { kLeftOut, kNone, kEmptyText };
+  Content for_null = Content::kEmptyText;   // the content of a message without content
+  Content for_empty = Content::kEmptyText;  // the content "" of a message
 
   // Renders a call in several forms to find out which of them shows the call. `render` renders a conversation and may
   // throw UserError.

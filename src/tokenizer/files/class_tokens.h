@@ -1,0 +1,24 @@
+// Defines functions for the classes that Transformers has for tokenizers, and for the tokens that each class names.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "tokenizer/tokenizer_config.h"
+
+namespace fettle {
+
+// Returns the name of Transformers' class for the tokenizer in this folder, without "Fast" at its end. The name is
+// tokenizer_class in tokenizer_config.json or config.json, or else the class of the model_type in config.json. Returns
+// an empty string when neither is known. Returns "BertTokenizer" for classes that are the same as it, such as
+// DistilBertTokenizer.
+std::string tokenizer_class_of(const std::filesystem::path& model_dir, const TokenizerConfig& config);
+
+// Gives the tokens that have no name in `config` the names of the class, if the vocabulary has them. A name that a file
+// sets to null stays empty. Does nothing for a class that names no tokens.
+void name_class_tokens(const std::string& class_name, const std::function<bool(const std::string&)>& in_vocabulary,
+                       TokenizerConfig& config);
+
+}  // namespace fettle
