@@ -253,6 +253,17 @@ TEST(Config, BothSpellingsOfTransformersAreEqual) {
   EXPECT_EQ(b.tie_word_embeddings, a.tie_word_embeddings);
 }
 
+TEST(Config, GrowthOfMinistralsQueriesInBothSpellings) {
+  Json json = config_of("ministral3");
+  const ModelConfig newer = make_model(json, "m").config;
+  ASSERT_GT(newer.query_growth, 0);
+  json["rope_scaling"] = json["rope_parameters"];
+  json.erase("rope_parameters");
+  const ModelConfig older = make_model(json, "m").config;
+  EXPECT_EQ(older.query_growth, newer.query_growth);
+  EXPECT_EQ(older.rope.original_max_position_embeddings, newer.rope.original_max_position_embeddings);
+}
+
 TEST(Config, DefaultsAreTransformers) {
   const ModelConfig c = make_model(Json{{"model_type", "llama"},
                                         {"vocab_size", 100},

@@ -189,6 +189,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(llama4, "moe_layers", {2})), HasSubstr("'moe_layers' contains 2"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {0.5})), HasSubstr("'moe_layers' contains 0.5"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {1e300})), HasSubstr("'moe_layers' contains 1e+300"));
+  EXPECT_THAT(message(changed(of_type("ministral3"), "rope_scaling",
+                              {{"type", "dynamic"}, {"factor", 2}, {"llama_4_scaling_beta", 0.1}})),
+              HasSubstr("llama_4_scaling_beta is not implemented with rope_type dynamic"));
   for (const Json& dense :
        {changed(llama4, "interleave_moe_layer_step", 3), changed(llama4, "moe_layers", Json::array())})
     EXPECT_EQ(make_model(dense, "c").config.num_experts, 0);
