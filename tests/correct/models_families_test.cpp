@@ -329,6 +329,10 @@ TEST(Config, ThetaOfOlmosLayersWithAWindow) {
   json.erase("rope_scaling");
   json["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}},
                              {"sliding_attention", {{"rope_type", "default"}}}};
+  mixed.erase("sliding_window");
+  EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{4096, 4096}));
+  mixed["sliding_window"] = nullptr;
+  EXPECT_EQ(make_model(mixed, "q").config.uniform_window(), 0);
   const ModelConfig config = make_model(json, "o").config;
   EXPECT_EQ(config.rope.rope_theta, 500000);
   EXPECT_EQ(config.local_rope->rope_theta, 500000);
