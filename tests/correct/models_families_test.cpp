@@ -286,6 +286,36 @@ TEST(Config, DefaultsAreTransformers) {
   EXPECT_EQ(c.bos_token_id, std::nullopt);
 }
 
+TEST(Config, HeadsAreThoseOfTransformersIfTheirKeysAreAbsent) {
+  const std::vector<std::tuple<std::string, int64_t, int64_t>> cases{
+      {"mistral", 8, 4},      {"mixtral", 8, 4},  {"ministral3", 8, 128}, {"lfm2", 8, 4},      {"llama4", 8, 128},
+      {"gpt_oss", 8, 64},     {"glm4_moe", 8, 4}, {"minimax_m2", 8, 128}, {"falcon_h1", 8, 4}, {"starcoder2", 2, 4},
+      {"gemma2", 4, 256},     {"gemma3", 4, 256}, {"gemma4", 4, 256},     {"qwen3_moe", 4, 4}, {"ernie4_5", 2, 128},
+      {"ernie4_5_moe", 4, 4}, {"llama", 16, 4}};
+  for (const auto& [name, key_heads, head_dim] : cases) {
+    Json json = config_of(name);
+    Json& text = json.contains("text_config") ? json["text_config"] : json;
+    text["num_attention_heads"] = 16, text["hidden_size"] = 64;
+    for (const char* key : {"num_key_value_heads", "head_dim"}) text.erase(key);
+    const ModelConfig config = make_model(json, "c").config;
+    EXPECT_EQ(config.num_key_value_heads, key_heads) << name;
+    EXPECT_EQ(config.head_dim, head_dim) << name;
+  }
+}
+
+TEST(Config, DefaultsOfDeepSeek) {
+  for (const auto& [name, rank, shared] :
+       {std::tuple{"deepseek_v2", 1536, 2}, {"deepseek_v3", 1536, 1}, {"glm4_moe_lite", 768, 1}}) {
+    Json json = config_of(name);
+    for (const char* key : {"q_lora_rank", "n_shared_experts"}) json.erase(key);
+    const ModelConfig config = make_model(json, "c").config;
+    EXPECT_EQ(config.latent->query_rank, rank) << name;
+    EXPECT_EQ(config.shared_expert->size, shared * config.expert_size) << name;
+    json["q_lora_rank"] = nullptr;
+    EXPECT_EQ(make_model(json, "c").config.latent->query_rank, 0) << name;
+  }
+}
+
 TEST(Config, WindowsByLayer) {
   EXPECT_EQ(make_model(config_of("mistral"), "m").config.uniform_window(), 16);
   EXPECT_EQ(make_model(config_of("qwen2"), "q").config.uniform_window(), 0) << "the window is switched off";

@@ -29,7 +29,9 @@ Json changed(Json config, const std::string& key, const Json& value) {
 }
 
 Json of_type(const std::string& type) {
-  return changed(changed(llama(), "max_position_embeddings", 4096), "model_type", type);
+  Json config = llama();
+  config.update({{"model_type", type}, {"max_position_embeddings", 4096}, {"num_key_value_heads", 4}});
+  return config;
 }
 
 std::string message(const Json& config) {
