@@ -329,6 +329,10 @@ TEST(Config, WindowsByLayer) {
   EXPECT_EQ(config.window, (std::vector<int64_t>{0, 8}));
   mixed["max_window_layers"] = 0;
   EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{8, 8}));
+  mixed.erase("sliding_window");
+  EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{4096, 4096}));
+  mixed["sliding_window"] = nullptr;
+  EXPECT_EQ(make_model(mixed, "q").config.uniform_window(), 0);
 }
 
 // As in Transformers: without the key, Mistral's window is 4096; with layer_types, the model is Ministral.
@@ -359,10 +363,6 @@ TEST(Config, ThetaOfOlmosLayersWithAWindow) {
   json.erase("rope_scaling");
   json["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}}},
                              {"sliding_attention", {{"rope_type", "default"}}}};
-  mixed.erase("sliding_window");
-  EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{4096, 4096}));
-  mixed["sliding_window"] = nullptr;
-  EXPECT_EQ(make_model(mixed, "q").config.uniform_window(), 0);
   const ModelConfig config = make_model(json, "o").config;
   EXPECT_EQ(config.rope.rope_theta, 500000);
   EXPECT_EQ(config.local_rope->rope_theta, 500000);
@@ -468,6 +468,10 @@ TEST(Config, LongropeOfTransformers4) {
   EXPECT_EQ(config.rope.rotary_dim(config.head_dim), 12);
   EXPECT_EQ(config.rope_turn(), 4096);
   EXPECT_NEAR(config.rope.attention_factor, std::sqrt(1 + std::log(32) / std::log(4096)), 1e-12);
+  json["rope_scaling"]["type"] = "yarn";
+  const ModelConfig older = make_model(json, "p").config;
+  EXPECT_EQ(older.rope.rope_type, "longrope");
+  EXPECT_EQ(older.rope.attention_factor, config.rope.attention_factor);
 }
 
 }  // namespace
