@@ -193,6 +193,17 @@ TEST_P(Rule, TreatsFusedPartsAsOneDim) {
     expect_recorded(run_rule(optimizer, recorded()["shapes"][key], seed, held), rule["weights"][key], bound, key);
 }
 
+// Transformers' _get_apollo_optimizer has these defaults.
+TEST(UpdateRules, ApolloHasTransformersDefaults) {
+  const OptimOptions options = make_optimizer({.rule = "apollo_adamw"}).options;
+  EXPECT_EQ(options.number("rank"), 128);
+  EXPECT_EQ(options.number("scale"), 1);
+  EXPECT_EQ(options.text("scale_type"), "channel");
+  EXPECT_EQ(options.number("update_proj_gap"), 200);
+  EXPECT_EQ(options.text("proj"), "random");
+  EXPECT_EQ(options.text("proj_type"), "std");
+}
+
 // Hugging Face's Trainer keeps 32-bit state for embeddings.
 TEST(OptimizerState, OfEmbeddingsIsNotQuantised) {
   OptimWeight weight = weight_of({1024, 512});
