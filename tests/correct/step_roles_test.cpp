@@ -94,6 +94,28 @@ TEST(Roles, HeadsOfAdamMini) {
   EXPECT_EQ(stacks.size(), 2u);
 }
 
+// Muon and Adafactor treat only matrices by rows and columns. The checkpoint's short convolutions have three dims, and
+// so have the weights of experts that are in one tensor.
+TEST(Roles, DecideWhichWeightsAreMatrices) {
+  int64_t convolutions = 0, experts = 0;
+  for (const std::string& model : all_models()) {
+    const auto run = job_of(model, {"finetuning_type=full"});
+    for (const Param& param : run.trained) {
+      SCOPED_TRACE(model + " " + param.hf_name);
+      const OptimWeight weight = optim_weight(run, param);
+      const bool convolution = param.hf_name.ends_with("conv1d.weight") || param.hf_name.ends_with("conv.conv.weight");
+      const bool expert = param.has_experts();
+      EXPECT_EQ(weight.is_matrix(), !convolution && param.stored_dims().size() > 1);
+      if (expert) {
+        EXPECT_EQ(weight.stack_dims(), (Dims{param.layer_count(), run.model.config.num_experts}));
+      }
+      convolutions += convolution, experts += expert && !param.of_experts();
+    }
+  }
+  EXPECT_GT(convolutions, 0);
+  EXPECT_GT(experts, 0);
+}
+
 TEST(Roles, OnlyTablesOfPositionsLimitTheLength) {
   for (const std::string& model : all_models()) {
     const auto run = job_of(model, {});
