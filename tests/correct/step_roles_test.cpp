@@ -4,6 +4,7 @@
 #include "families.h"
 #include "run/preflight.h"
 #include "training.h"
+#include "training_run.h"
 
 namespace fettle {
 namespace {
@@ -92,6 +93,28 @@ TEST(Roles, HeadsOfAdamMini) {
     ++stacks[rows];
   }
   EXPECT_EQ(stacks.size(), 2u);
+}
+
+// As in Transformers, rounding the weights of ERNIE 4.5's routers would change which experts are chosen.
+TEST(Roles, RoutersOfErnieAreAlwaysFloat32) {
+  const auto frozen = job_of("ernie4_5_moe", {"bf16=true"});
+  size_t routers = 0;
+  for (const Param& param : frozen.frozen) {
+    if (param.role != Role::kRouter) continue;
+    EXPECT_EQ(frozen.dtype_of(param, frozen.precision.frozen), DType::kF32);
+    ++routers;
+  }
+  EXPECT_EQ(routers, 1u);
+  Recipe recipe = reference_recipe("ernie4_5_moe");
+  recipe.finetuning_type = "full";
+  recipe.pure_bf16 = true;
+  TrainingRun full(recipe);
+  full.advance();
+  for (const Param& param : full.run.trained) {
+    const DType wanted = param.role == Role::kRouter ? DType::kF32 : DType::kBF16;
+    EXPECT_EQ(full.state.buffers.at(trained_input(param)).shape().dtype, wanted) << param.hf_name;
+    EXPECT_EQ(trained_array(full.run, param).shape.dtype, wanted) << param.hf_name;
+  }
 }
 
 // Muon and Adafactor treat only matrices by rows and columns. The checkpoint's short convolutions have three dims, and
