@@ -69,6 +69,11 @@ void check_schedule(const Recipe& recipe) {
   if (recipe.min_lr && *recipe.min_lr >= recipe.learning_rate)
     throw UserError("{}: min_lr {} must be less than learning_rate {}", recipe.where("min_lr"), *recipe.min_lr,
                     recipe.learning_rate);
+  if (type == "polynomial" && !recipe.min_lr && !recipe.min_lr_rate && recipe.learning_rate <= kPolynomialEnd)
+    throw UserError(
+        "{}: learning_rate is {}, but lr_scheduler_type: polynomial ends at {} without min_lr; set a larger "
+        "learning_rate, or min_lr",
+        recipe.where("learning_rate"), recipe.learning_rate, kPolynomialEnd);
 }
 
 // Throws for keys that need another finetuning_type, and for keys of the method that contradict each other.

@@ -1,10 +1,50 @@
 #include "models/decoder.h"
 
+#include <map>
+#include <string>
+
 #include "base/error.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
 
 namespace fettle {
+namespace {
+
+// Sizes that Transformers assumes when config.json lacks their keys. 0: Llama's rule, one key head for each query head,
+// or hidden_size / num_attention_heads dims in a head.
+struct UsualSizes {
+  int64_t key_heads = 0, head_dim = 0;
+};
+
+UsualSizes usual_sizes(const std::string& model_type) {
+  static const std::map<std::string, UsualSizes> kSizes{{"ernie4_5", {2}},
+                                                        {"ernie4_5_moe", {4}},
+                                                        {"falcon_h1", {8}},
+                                                        {"gemma2", {4}},
+                                                        {"gemma3_text", {4}},
+                                                        {"gemma4_text", {4}},
+                                                        {"gemma4_unified_text", {4}},
+                                                        {"glm4_moe", {8}},
+                                                        {"gpt_oss", {8}},
+                                                        {"lfm2", {8}},
+                                                        {"lfm2_moe", {8}},
+                                                        {"llama4_text", {8, 128}},
+                                                        {"minimax_m2", {8, 128}},
+                                                        {"ministral3", {8, 128}},
+                                                        {"mistral", {8}},
+                                                        {"mixtral", {8}},
+                                                        {"qwen3_moe", {4}},
+                                                        {"starcoder2", {2}}};
+  const auto found = kSizes.find(model_type);
+  return found == kSizes.end() ? UsualSizes{} : found->second;
+}
+
+// Returns `usual` if it is not 0 and the key is absent. A key that is null means Llama's rule.
+int64_t size_or(const ConfigReader& r, const std::string& key, int64_t usual, int64_t of_llama) {
+  return r.integer(key, usual != 0 && !r.given(key) ? usual : of_llama);
+}
+
+}  // namespace
 
 ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
   ModelConfig c;
@@ -16,8 +56,9 @@ ModelConfig read_decoder_config(const ConfigReader& r, bool tied_by_default) {
                             : r.integer("intermediate_size");
   c.num_hidden_layers = r.integer("num_hidden_layers");
   c.num_attention_heads = r.integer("num_attention_heads");
-  c.num_key_value_heads = r.integer("num_key_value_heads", c.num_attention_heads);
-  c.head_dim = r.integer("head_dim", c.hidden_size / c.num_attention_heads);
+  const UsualSizes usual = usual_sizes(c.model_type);
+  c.num_key_value_heads = size_or(r, "num_key_value_heads", usual.key_heads, c.num_attention_heads);
+  c.head_dim = size_or(r, "head_dim", usual.head_dim, c.hidden_size / c.num_attention_heads);
   c.max_position_embeddings = r.integer("max_position_embeddings", 2048);
   c.norm_eps = r.number("rms_norm_eps", 1e-6);
   c.hidden_act = r.text("hidden_act", "silu");

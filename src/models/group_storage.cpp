@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "models/quantization_config.h"
 
@@ -86,8 +88,12 @@ GroupStorage read_packed(const QuantizationSettings& settings) {
   if (strategy != "group" && strategy != "channel") of_weights.refuse("strategy", strategy, "group or channel");
   read_sizes(of_weights, out, "num_bits", {4, 8}, "4 or 8");
   if (strategy == "channel") out.group = 0;
-  const Json order = of_weights.at("actorder", nullptr);
-  out.any_order = out.group > 0 && (order == "group" || order == true);
+  const Json stated = of_weights.at("actorder", false);
+  const std::string order =
+      stated.is_boolean() ? (stated == true ? "group" : "weight") : of_weights.text("actorder", "");
+  if (!std::set<std::string>{"group", "dynamic", "weight", "static"}.contains(order))
+    of_weights.refuse("actorder", stated, "group, dynamic, weight, static or null");
+  out.any_order = out.group > 0 && (order == "group" || order == "dynamic");
   out.excluded = settings.modules("ignore", ModuleRule::Match::kName);
   return out;
 }

@@ -1,5 +1,7 @@
 #include "optim/adamw_4bit.h"
 
+#include <cmath>
+
 #include "graph/ops.h"
 #include "optim/adamw.h"
 #include "optim/blocks.h"
@@ -7,8 +9,13 @@
 namespace fettle {
 namespace {
 
-constexpr int64_t kFourBitBlock = 128, kSmallestOfFourBits = 4096;
+constexpr int64_t kSmallestOfFourBits = 4096;
 constexpr double kSmallestScale = 1e-12;  // lower bound of an absmax, as in torchao
+
+// Returns the number of elements in a block.
+int64_t block_size(const OptimOptions& options) {
+  return std::llround(options.number("block_size"));
+}
 
 Tensor scalar_f32(double x) {
   return constant(x, DType::kF32);
@@ -61,14 +68,13 @@ Tensor code_of(const Tensor& x, bool is_signed) {
   return out;
 }
 
-Tensor dequantize(const Tensor& codes, const Tensor& absmax, const OptimWeight& weight, bool is_signed) {
-  const Blocks blocks = blocks_of(weight, kFourBitBlock);
+Tensor dequantize(const Tensor& codes, const Tensor& absmax, const OptimWeight& weight, const Blocks& blocks,
+                  bool is_signed) {
   const Tensor x = to_blocks(unpack(codes, weight), weight, blocks);
   return from_blocks(value_of(x, is_signed) * spread(absmax, blocks), weight, blocks);
 }
 
-std::vector<Tensor> quantize(const Tensor& value, const OptimWeight& weight, bool is_signed) {
-  const Blocks blocks = blocks_of(weight, kFourBitBlock);
+std::vector<Tensor> quantize(const Tensor& value, const OptimWeight& weight, const Blocks& blocks, bool is_signed) {
   const Tensor x = to_blocks(value, weight, blocks);
   const Tensor absmax = maximum(reduce_max(abs(x), blocks.elements), scalar_f32(kSmallestScale));
   const Tensor codes = from_blocks(code_of(x / spread(absmax, blocks), is_signed), weight, blocks);
@@ -76,8 +82,8 @@ std::vector<Tensor> quantize(const Tensor& value, const OptimWeight& weight, boo
 }
 
 std::vector<OptimState> adamw_4bit_state(const OptimWeight& weight, const OptimOptions& options) {
-  if (!has_four_bits(weight)) return adamw_state(weight, options);
-  const Blocks blocks = blocks_of(weight, kFourBitBlock);
+  if (!has_four_bits(weight, block_size(options))) return adamw_state(weight, options);
+  const Blocks blocks = blocks_of(weight, block_size(options));
   const Dims dims = packed_dims(weight);
   LogicalAxes axes = weight.axes;
   if (dims.size() != weight.shape.dims.size()) {
@@ -93,13 +99,14 @@ std::vector<OptimState> adamw_4bit_state(const OptimWeight& weight, const OptimO
 }
 
 Updated adamw_4bit_update(const OptimWeight& weight, const OptimOptions& options, const UpdateInputs& in) {
-  if (!has_four_bits(weight)) return adamw_update(weight, options, in);
+  if (!has_four_bits(weight, block_size(options))) return adamw_update(weight, options, in);
+  const Blocks blocks = blocks_of(weight, block_size(options));
   UpdateInputs exact = in;
-  exact.state = {dequantize(in.state[0], in.state[1], weight, true),
-                 dequantize(in.state[2], in.state[3], weight, false)};
+  exact.state = {dequantize(in.state[0], in.state[1], weight, blocks, true),
+                 dequantize(in.state[2], in.state[3], weight, blocks, false)};
   Updated next = adamw_update(weight, options, exact);
-  std::vector<Tensor> stored = quantize(next.state[0], weight, true);
-  for (Tensor& array : quantize(next.state[1], weight, false)) stored.push_back(std::move(array));
+  std::vector<Tensor> stored = quantize(next.state[0], weight, blocks, true);
+  for (Tensor& array : quantize(next.state[1], weight, blocks, false)) stored.push_back(std::move(array));
   next.state = std::move(stored);
   return next;
 }
@@ -117,13 +124,17 @@ const std::array<double, 16>& four_bit_map(bool is_signed) {
   return is_signed ? kSigned : kUnsigned;
 }
 
-bool has_four_bits(const OptimWeight& weight) {
+bool has_four_bits(const OptimWeight& weight, int64_t block) {
   const int64_t elements = product(weight.own_dims());
-  return elements >= kSmallestOfFourBits && elements % kFourBitBlock == 0;
+  return elements >= kSmallestOfFourBits && elements % block == 0;
 }
 
 UpdateRule adamw_4bit_rule() {
-  return {"adamw_torch_4bit", {}, adamw_4bit_state, adamw_scalars, adamw_4bit_update};
+  return {"adamw_torch_4bit",
+          {{"block_size", "256", {"128", "256"}}},  // Transformers' default; torchao's is 128
+          adamw_4bit_state,
+          adamw_scalars,
+          adamw_4bit_update};
 }
 
 }  // namespace fettle

@@ -143,12 +143,12 @@ Updated apollo_update(const OptimWeight& weight, const OptimOptions& options, co
 
 UpdateRule apollo_rule() {
   return {.name = "apollo_adamw",
-          .args = {{"rank", "1", {}, {.least = 1, .whole = true}},
+          .args = {{"rank", "128", {}, {.least = 1, .whole = true}},
                    {"update_proj_gap", "200", {}, {.least = 1, .whole = true}},
-                   {"scale", "128.0", {}, kAboveZero},
+                   {"scale", "1.0", {}, kAboveZero},
                    {"proj", "random", {"random"}},
                    {"proj_type", "std", {"std", "right", "left"}},
-                   {"scale_type", "tensor", {"channel", "tensor"}},
+                   {"scale_type", "channel", {"channel", "tensor"}},
                    {"scale_front", "false", {"true", "false"}}},
           .state = apollo_state,
           .scalars = apollo_scalars,

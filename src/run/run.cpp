@@ -168,13 +168,17 @@ uint32_t random_key(const Run& run, const Param& param) {
 }  // namespace
 
 OptimWeight optim_weight(const Run& run, const Param& param) {
-  return {.shape = stacked_shape(param, run.precision.trained),
+  // A short convolution [channels, 1, width] has no rows and columns: all its dims count as those of a vector. The
+  // checkpoint may have the weights of all experts in one tensor: each of them is a matrix.
+  const bool in_parts = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size());
+  const auto columns = param.role == Role::kCoefficients ? static_cast<int64_t>(param.dims.size()) : in_parts ? 2 : 1;
+  return {.shape = stacked_shape(param, param.dtype.value_or(run.precision.trained)),
           .axes = stacked_axes(param),
-          .stacked = param.stack_dims(),
+          .stacked = param.stacked() && param.has_experts() ? 2 : param.stack_dims(),
           // As in Transformers, weight decay does not apply to biases and norms.
           .weight_decay = param.is_bias_or_norm() ? 0 : run.update.weight_decay,
           .rate = rate_factor(run, param),
-          .columns = param.fused >= 0 && param.fused + 2 == static_cast<int>(param.dims.size()) ? 2 : 1,
+          .columns = columns,
           .embedding = param.is_embedding(),
           .bias = param.is_bias(),
           .head_rows = param.head_rows,
@@ -193,8 +197,12 @@ std::vector<StateArray> optimizer_state(const Run& run, const Param& param) {
 }
 
 StateArray trained_array(const Run& run, const Param& param) {
-  return {trained_input(param), stacked_shape(param, run.precision.trained),         stacked_axes(param),
-          run.partition(param), run.on_disk(param) ? Memory::kDevice : param.memory, run.on_disk(param)};
+  return {trained_input(param),
+          stacked_shape(param, param.dtype.value_or(run.precision.trained)),
+          stacked_axes(param),
+          run.partition(param),
+          run.on_disk(param) ? Memory::kDevice : param.memory,
+          run.on_disk(param)};
 }
 
 }  // namespace fettle

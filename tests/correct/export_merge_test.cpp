@@ -482,6 +482,25 @@ TEST(ExportFiles, TheCorrectionOfARouterStaysFloat32) {
   EXPECT_GT(corrections, 0u);
 }
 
+// Transformers keeps the weights of ERNIE 4.5's routers in float32, too.
+TEST(ExportFiles, TheRoutersOfErnieStayFloat32) {
+  const TempFolder folder;
+  Recipe recipe = export_recipe(kModels / "ernie4_5_moe", folder / "out");
+  recipe.export_dtype = "bfloat16";
+  run_export(Request(recipe, Command::kExport));
+  const auto before = tensors(kModels / "ernie4_5_moe"), after = tensors(folder / "out");
+  size_t routers = 0;
+  for (const auto& [name, tensor] : after) {
+    const bool router = name.ends_with(".mlp.gate.weight");
+    EXPECT_EQ(tensor.first, router || name.ends_with(".e_score_correction_bias") ? DType::kF32 : DType::kBF16) << name;
+    if (router) {
+      EXPECT_EQ(tensor.second, before.at(name).second) << name;
+    }
+    routers += router;
+  }
+  EXPECT_EQ(routers, 2u);
+}
+
 // The adapter was trained with another chat template than that of the base.
 TEST(ExportFiles, TheChatTemplateOfTheAdapterIsKept) {
   const TempFolder folder;

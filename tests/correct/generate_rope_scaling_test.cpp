@@ -82,5 +82,31 @@ TEST(RopeScaling, OfAnOriginalLengthBesideTheSettings) {
   EXPECT_EQ(model.max_position_embeddings, 200);
 }
 
+// Ministral 3 multiplies its queries by a factor that grows in units of the original length.
+TEST(RopeScaling, KeepsTheGrowthOfQueries) {
+  for (const char* type : {"linear", "yarn", "llama3"})
+    for (const char* name : {"ministral3", "mistral3"}) {
+      nlohmann::json config = read_json_file(reference_model(name) / "config.json");
+      const ModelConfig before = make_model(config, "config.json").config;
+      EXPECT_TRUE(scale_rope(config, {.type = type, .length = 128, .at = "r"}, "config.json"));
+      const ModelConfig after = make_model(config, "config.json").config;
+      EXPECT_EQ(after.rope.rope_type, type);
+      EXPECT_EQ(after.rope.factor, 8);
+      EXPECT_EQ(after.query_growth, before.query_growth);
+      EXPECT_EQ(after.rope.original_max_position_embeddings, before.rope.original_max_position_embeddings);
+    }
+}
+
+TEST(RopeScaling, SaysThatTheFactorOnScoresGoes) {
+  for (const auto& [name, length, said] : {std::tuple{"deepseek_v2", 4096, true}, {"gpt_oss", 4096, false}}) {
+    nlohmann::json config = read_json_file(reference_model(name) / "config.json");
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(scale_rope(config, {.type = "yarn", .length = length, .at = "r"}, "config.json"));
+    const std::string text = testing::internal::GetCapturedStderr();
+    EXPECT_NE(text.find("replaces the model's own scaling (yarn)"), std::string::npos) << text;
+    EXPECT_EQ(text.find("(mscale_all_dim)") != std::string::npos, said) << text;
+  }
+}
+
 }  // namespace
 }  // namespace fettle

@@ -253,6 +253,17 @@ TEST(Config, BothSpellingsOfTransformersAreEqual) {
   EXPECT_EQ(b.tie_word_embeddings, a.tie_word_embeddings);
 }
 
+TEST(Config, GrowthOfMinistralsQueriesInBothSpellings) {
+  Json json = config_of("ministral3");
+  const ModelConfig newer = make_model(json, "m").config;
+  ASSERT_GT(newer.query_growth, 0);
+  json["rope_scaling"] = json["rope_parameters"];
+  json.erase("rope_parameters");
+  const ModelConfig older = make_model(json, "m").config;
+  EXPECT_EQ(older.query_growth, newer.query_growth);
+  EXPECT_EQ(older.rope.original_max_position_embeddings, newer.rope.original_max_position_embeddings);
+}
+
 TEST(Config, DefaultsAreTransformers) {
   const ModelConfig c = make_model(Json{{"model_type", "llama"},
                                         {"vocab_size", 100},
@@ -275,6 +286,36 @@ TEST(Config, DefaultsAreTransformers) {
   EXPECT_EQ(c.bos_token_id, std::nullopt);
 }
 
+TEST(Config, HeadsAreThoseOfTransformersIfTheirKeysAreAbsent) {
+  const std::vector<std::tuple<std::string, int64_t, int64_t>> cases{
+      {"mistral", 8, 4},      {"mixtral", 8, 4},  {"ministral3", 8, 128}, {"lfm2", 8, 4},      {"llama4", 8, 128},
+      {"gpt_oss", 8, 64},     {"glm4_moe", 8, 4}, {"minimax_m2", 8, 128}, {"falcon_h1", 8, 4}, {"starcoder2", 2, 4},
+      {"gemma2", 4, 256},     {"gemma3", 4, 256}, {"gemma4", 4, 256},     {"qwen3_moe", 4, 4}, {"ernie4_5", 2, 128},
+      {"ernie4_5_moe", 4, 4}, {"llama", 16, 4}};
+  for (const auto& [name, key_heads, head_dim] : cases) {
+    Json json = config_of(name);
+    Json& text = json.contains("text_config") ? json["text_config"] : json;
+    text["num_attention_heads"] = 16, text["hidden_size"] = 64;
+    for (const char* key : {"num_key_value_heads", "head_dim"}) text.erase(key);
+    const ModelConfig config = make_model(json, "c").config;
+    EXPECT_EQ(config.num_key_value_heads, key_heads) << name;
+    EXPECT_EQ(config.head_dim, head_dim) << name;
+  }
+}
+
+TEST(Config, DefaultsOfDeepSeek) {
+  for (const auto& [name, rank, shared] :
+       {std::tuple{"deepseek_v2", 1536, 2}, {"deepseek_v3", 1536, 1}, {"glm4_moe_lite", 768, 1}}) {
+    Json json = config_of(name);
+    for (const char* key : {"q_lora_rank", "n_shared_experts"}) json.erase(key);
+    const ModelConfig config = make_model(json, "c").config;
+    EXPECT_EQ(config.latent->query_rank, rank) << name;
+    EXPECT_EQ(config.shared_expert->size, shared * config.expert_size) << name;
+    json["q_lora_rank"] = nullptr;
+    EXPECT_EQ(make_model(json, "c").config.latent->query_rank, 0) << name;
+  }
+}
+
 TEST(Config, WindowsByLayer) {
   EXPECT_EQ(make_model(config_of("mistral"), "m").config.uniform_window(), 16);
   EXPECT_EQ(make_model(config_of("qwen2"), "q").config.uniform_window(), 0) << "the window is switched off";
@@ -288,6 +329,10 @@ TEST(Config, WindowsByLayer) {
   EXPECT_EQ(config.window, (std::vector<int64_t>{0, 8}));
   mixed["max_window_layers"] = 0;
   EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{8, 8}));
+  mixed.erase("sliding_window");
+  EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{4096, 4096}));
+  mixed["sliding_window"] = nullptr;
+  EXPECT_EQ(make_model(mixed, "q").config.uniform_window(), 0);
 }
 
 // As in Transformers: without the key, Mistral's window is 4096; with layer_types, the model is Ministral.
@@ -423,6 +468,10 @@ TEST(Config, LongropeOfTransformers4) {
   EXPECT_EQ(config.rope.rotary_dim(config.head_dim), 12);
   EXPECT_EQ(config.rope_turn(), 4096);
   EXPECT_NEAR(config.rope.attention_factor, std::sqrt(1 + std::log(32) / std::log(4096)), 1e-12);
+  json["rope_scaling"]["type"] = "yarn";
+  const ModelConfig older = make_model(json, "p").config;
+  EXPECT_EQ(older.rope.rope_type, "longrope");
+  EXPECT_EQ(older.rope.attention_factor, config.rope.attention_factor);
 }
 
 }  // namespace

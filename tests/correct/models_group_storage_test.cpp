@@ -42,6 +42,23 @@ TEST(GroupStorage, IgnoreComparesWholeNames) {
   EXPECT_EQ(covered({"Embedding"}), (Layers{0, 1}));
 }
 
+// compressed-tensors reads "dynamic" as "group", "static" as "weight", and true as "group".
+TEST(GroupStorage, NamesOfTheOrderOfInputs) {
+  Json config = config_of("qwen3_moe_packed");
+  Json& weights = config["quantization_config"]["config_groups"]["group_0"]["weights"];
+  for (const auto& [order, any] : std::vector<std::pair<Json, bool>>{{"group", true},
+                                                                     {"dynamic", true},
+                                                                     {"GROUP", true},
+                                                                     {true, true},
+                                                                     {"weight", false},
+                                                                     {"static", false},
+                                                                     {false, false},
+                                                                     {nullptr, false}}) {
+    weights["actorder"] = order;
+    EXPECT_EQ(make_model(config, "config.json").config.groups->any_order, any) << order;
+  }
+}
+
 TEST(GroupStorage, ModulesNotToConvertAreParts) {
   Json config = config_of("qwen2_awq");
   const std::string name = "model.layers.{}.self_attn.q_proj.weight";

@@ -193,6 +193,17 @@ TEST_P(Rule, TreatsFusedPartsAsOneDim) {
     expect_recorded(run_rule(optimizer, recorded()["shapes"][key], seed, held), rule["weights"][key], bound, key);
 }
 
+// Transformers' _get_apollo_optimizer has these defaults.
+TEST(UpdateRules, ApolloHasTransformersDefaults) {
+  const OptimOptions options = make_optimizer({.rule = "apollo_adamw"}).options;
+  EXPECT_EQ(options.number("rank"), 128);
+  EXPECT_EQ(options.number("scale"), 1);
+  EXPECT_EQ(options.text("scale_type"), "channel");
+  EXPECT_EQ(options.number("update_proj_gap"), 200);
+  EXPECT_EQ(options.text("proj"), "random");
+  EXPECT_EQ(options.text("proj_type"), "std");
+}
+
 // Hugging Face's Trainer keeps 32-bit state for embeddings.
 TEST(OptimizerState, OfEmbeddingsIsNotQuantised) {
   OptimWeight weight = weight_of({1024, 512});
@@ -258,18 +269,20 @@ TEST(FourBits, MapsHaveTorchaosValues) {
 TEST(FourBits, AreUsedForLargeWeightsOfWholeBlocks) {
   OptimWeight weight = weight_of({1024, 512});
   weight.embedding = true;
-  EXPECT_TRUE(has_four_bits(weight));
-  EXPECT_FALSE(has_four_bits(weight_of({70, 70})));
-  EXPECT_FALSE(has_four_bits(weight_of({31, 128})));
-  EXPECT_TRUE(has_four_bits(weight_of({32, 128})));
+  EXPECT_TRUE(has_four_bits(weight, 256));
+  EXPECT_FALSE(has_four_bits(weight_of({70, 70}), 128));
+  EXPECT_FALSE(has_four_bits(weight_of({31, 128}), 128));
+  EXPECT_TRUE(has_four_bits(weight_of({32, 128}), 256));
+  EXPECT_TRUE(has_four_bits(weight_of({33, 128}), 128));
+  EXPECT_FALSE(has_four_bits(weight_of({33, 128}), 256));
 }
 
-// Rows of 48 elements do not fit into blocks of 128, and rows of 33 elements also split pairs of codes. The weight must
-// change in the same way as a weight with the same elements in rows of 128.
+// Rows of 48 elements do not fit into blocks of 256, and rows of 33 elements also split pairs of codes. The weight must
+// change in the same way as a weight with the same elements in rows of 256.
 TEST(FourBits, DoNotDependOnTheRows) {
   const Optimizer optimizer = make_optimizer({.rule = "adamw_torch_4bit"});
-  for (const Dims& dims : {Dims{128, 48}, Dims{128, 33}}) {
-    const Dims whole{product(dims) / 128, 128};
+  for (const Dims& dims : {Dims{256, 48}, Dims{256, 33}}) {
+    const Dims whole{product(dims) / 256, 256};
     const std::vector<double> got = run_flat(optimizer, dims), wanted = run_flat(optimizer, whole);
     for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-7) << dims[1] << ' ' << i;
   }
@@ -285,7 +298,7 @@ TEST(OptimizerState, IsSmall) {
   const int64_t n = weight.shape.elements();
   EXPECT_EQ(bytes("adamw_torch"), 8 * n);
   EXPECT_EQ(bytes("adamw_8bit"), 2 * n + 2 * 4 * n / 256);
-  EXPECT_EQ(bytes("adamw_torch_4bit"), n + 2 * 4 * n / 128);
+  EXPECT_EQ(bytes("adamw_torch_4bit"), n + 2 * 4 * n / 256);
   EXPECT_EQ(bytes("lion_32bit"), 4 * n);
   EXPECT_EQ(bytes("lion_8bit"), n + 4 * n / 256);
   EXPECT_EQ(bytes("sgd"), 0);

@@ -72,6 +72,23 @@ TEST(Resolve, AContinuedAdapterKeepsItsOptions) {
   }
 }
 
+// tests/reference/schedules.json has Transformers' rates for its default lr_end, at this learning rate.
+TEST(Resolve, PolynomialScheduleEndsAsInTransformers) {
+  const std::string file = (source_folder() / "tests/reference/models/llama/config.json").string();
+  const auto schedules = nlohmann::json::parse(std::ifstream(source_folder() / "tests/reference/schedules.json"));
+  auto schedule_of = [&](const std::vector<std::string>& words) {
+    const auto run = make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1);
+    Schedule out = run.length.schedule;
+    out.total_steps = schedules["steps"];
+    return out;
+  };
+  const Schedule usual = schedule_of({"lr_scheduler_type=polynomial", "learning_rate=1e-6"});
+  const std::vector<double> wanted = schedules["polynomial_by_default"];
+  for (size_t step = 0; step < wanted.size(); ++step)
+    EXPECT_NEAR(usual.multiplier(static_cast<int64_t>(step)), wanted[step], 1e-8) << step;
+  EXPECT_EQ(schedule_of({"lr_scheduler_type=polynomial", "learning_rate=1e-6", "min_lr=0"}).min_rate, 0);
+}
+
 // LLaMA-Factory's keys choose an optimizer although `optim` is given.
 TEST(Resolve, KeysThatChooseAnOptimizer) {
   const std::string file = (source_folder() / "tests/reference/models/llama/config.json").string();

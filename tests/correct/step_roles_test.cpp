@@ -4,6 +4,7 @@
 #include "families.h"
 #include "run/preflight.h"
 #include "training.h"
+#include "training_run.h"
 
 namespace fettle {
 namespace {
@@ -92,6 +93,50 @@ TEST(Roles, HeadsOfAdamMini) {
     ++stacks[rows];
   }
   EXPECT_EQ(stacks.size(), 2u);
+}
+
+// As in Transformers, rounding the weights of ERNIE 4.5's routers would change which experts are chosen.
+TEST(Roles, RoutersOfErnieAreAlwaysFloat32) {
+  const auto frozen = job_of("ernie4_5_moe", {"bf16=true"});
+  size_t routers = 0;
+  for (const Param& param : frozen.frozen) {
+    if (param.role != Role::kRouter) continue;
+    EXPECT_EQ(frozen.dtype_of(param, frozen.precision.frozen), DType::kF32);
+    ++routers;
+  }
+  EXPECT_EQ(routers, 1u);
+  Recipe recipe = reference_recipe("ernie4_5_moe");
+  recipe.finetuning_type = "full";
+  recipe.pure_bf16 = true;
+  TrainingRun full(recipe);
+  full.advance();
+  for (const Param& param : full.run.trained) {
+    const DType wanted = param.role == Role::kRouter ? DType::kF32 : DType::kBF16;
+    EXPECT_EQ(full.state.buffers.at(trained_input(param)).shape().dtype, wanted) << param.hf_name;
+    EXPECT_EQ(trained_array(full.run, param).shape.dtype, wanted) << param.hf_name;
+  }
+}
+
+// Muon and Adafactor treat only matrices by rows and columns. The checkpoint's short convolutions have three dims, and
+// so have the weights of experts that are in one tensor.
+TEST(Roles, DecideWhichWeightsAreMatrices) {
+  int64_t convolutions = 0, experts = 0;
+  for (const std::string& model : all_models()) {
+    const auto run = job_of(model, {"finetuning_type=full"});
+    for (const Param& param : run.trained) {
+      SCOPED_TRACE(model + " " + param.hf_name);
+      const OptimWeight weight = optim_weight(run, param);
+      const bool convolution = param.hf_name.ends_with("conv1d.weight") || param.hf_name.ends_with("conv.conv.weight");
+      const bool expert = param.has_experts();
+      EXPECT_EQ(weight.is_matrix(), !convolution && param.stored_dims().size() > 1);
+      if (expert) {
+        EXPECT_EQ(weight.stack_dims(), (Dims{param.layer_count(), run.model.config.num_experts}));
+      }
+      convolutions += convolution, experts += expert && !param.of_experts();
+    }
+  }
+  EXPECT_GT(convolutions, 0);
+  EXPECT_GT(experts, 0);
 }
 
 TEST(Roles, OnlyTablesOfPositionsLimitTheLength) {

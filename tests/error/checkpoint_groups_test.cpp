@@ -81,6 +81,7 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
                          {{"config_groups", {{"group_0", {{"weights", weights}, {"targets", {"re:.*mlp.*"}}}}}}}),
               HasSubstr("targets"));
   EXPECT_THAT(compressed({{"strategy", "tensor"}}, Json::object()), HasSubstr("group or channel"));
+  EXPECT_THAT(compressed({{"actorder", "random"}}, Json::object()), HasSubstr("actorder is \"random\""));
   EXPECT_THAT(
       compressed(Json::object(),
                  {{"config_groups", {{"group_0", {{"weights", weights}}}, {"group_1", {{"weights", weights}}}}}}),

@@ -194,6 +194,11 @@ TEST_F(BadRecipe, ValuesThatExcludeEachOther) {
       message("cosine_min_lr_ratio: 0.1\nlr_scheduler: cosine\n"),
       "FILE:1: min_lr_rate belongs to lr_scheduler_type: cosine_with_min_lr or polynomial or warmup_stable_decay, "
       "found cosine; remove the key, or change lr_scheduler_type");
+  EXPECT_EQ(
+      message("lr_scheduler_type: polynomial\nlearning_rate: 1e-7\n"),
+      "FILE:2: learning_rate is 1e-07, but lr_scheduler_type: polynomial ends at 1e-07 without min_lr; set a larger "
+      "learning_rate, or min_lr");
+  EXPECT_EQ(message("lr_scheduler_type: polynomial\nlearning_rate: 1e-7\nmin_lr: 0\n"), "");
   EXPECT_EQ(message("lr_scheduler_type: polynomial\nlr_scheduler_kwargs: {last_epoch: 1}\n"),
             "FILE:2: lr_scheduler_kwargs.last_epoch is not available in this version; remove the key");
   EXPECT_EQ(message("mesh: {fsdp: 4, tp: 2}\n", {"device_count=6"}),

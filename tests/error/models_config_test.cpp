@@ -29,7 +29,9 @@ Json changed(Json config, const std::string& key, const Json& value) {
 }
 
 Json of_type(const std::string& type) {
-  return changed(changed(llama(), "max_position_embeddings", 4096), "model_type", type);
+  Json config = llama();
+  config.update({{"model_type", type}, {"max_position_embeddings", 4096}, {"num_key_value_heads", 4}});
+  return config;
 }
 
 std::string message(const Json& config) {
@@ -148,6 +150,8 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(starcoder, "mlp_type", "gated")), HasSubstr("'mlp_type' is \"gated\""));
   EXPECT_THAT(message(changed(starcoder, "norm_type", "rms_norm")), HasSubstr("'norm_type'"));
   EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "spiral"}})), HasSubstr("rope_type 'spiral'"));
+  EXPECT_THAT(message(changed(phi, "rope_scaling", {{"type", "linear"}, {"factor", 2}})),
+              HasSubstr("my/config.json: rope_type is linear; only default and longrope are implemented"));
   EXPECT_THAT(message(changed(phi, "partial_rotary_factor", 0.6)),
               AllOf(HasSubstr("partial_rotary_factor 0.6"), HasSubstr("9 of 16")));
   EXPECT_THAT(message(changed(phi, "partial_rotary_factor", 1.5)),
@@ -185,6 +189,9 @@ TEST(ModelConfig, WhatIsNotImplementedIsRefused) {
   EXPECT_THAT(message(changed(llama4, "floor_scale", 0)), HasSubstr("'floor_scale' is 0, wanted a number above 0"));
   EXPECT_THAT(message(changed(of_type("ministral3"), "rope_parameters", {{"llama_4_scaling_beta", 0.1}})),
               HasSubstr("llama_4_scaling_beta needs original_max_position_embeddings"));
+  EXPECT_THAT(message(changed(of_type("ministral3"), "rope_scaling",
+                              {{"type", "dynamic"}, {"factor", 2}, {"llama_4_scaling_beta", 0.1}})),
+              HasSubstr("llama_4_scaling_beta is not implemented with rope_type dynamic"));
   EXPECT_THAT(message(changed(granite4, "logits_scaling", 0)), HasSubstr("'logits_scaling' is 0"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {2})), HasSubstr("'moe_layers' contains 2"));
   EXPECT_THAT(message(changed(llama4, "moe_layers", {0.5})), HasSubstr("'moe_layers' contains 0.5"));

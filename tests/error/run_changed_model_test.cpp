@@ -36,6 +36,23 @@ TEST(ChangedModel, RopeScalingNeedsRope) {
   EXPECT_THAT(refusal(recipe), AllOf(HasSubstr("r.yaml:3: rope_scaling: "), HasSubstr("remove the key")));
 }
 
+// Transformers reads no other scaling of phi3 than longrope.
+TEST(ChangedModel, RopeScalingOfPhi3) {
+  Recipe recipe = recipe_of("phi3");
+  recipe.rope_scaling = "linear";
+  recipe.cutoff_len = 1 << 16;
+  EXPECT_THAT(refusal(recipe),
+              AllOf(HasSubstr("r.yaml:3: rope_scaling: "), HasSubstr("phi3"), HasSubstr("remove the key")));
+}
+
+TEST(ChangedModel, DynamicRopeOfQueriesThatGrow) {
+  Recipe recipe = recipe_of("ministral3");
+  recipe.rope_scaling = "dynamic";
+  recipe.cutoff_len = 1 << 16;
+  EXPECT_THAT(refusal(recipe),
+              AllOf(HasSubstr("r.yaml:3: rope_scaling: "), HasSubstr("llama_4_scaling_beta"), HasSubstr("use yarn")));
+}
+
 TEST(ChangedModel, RopeScalingNeedsTheModelsLength) {
   const TempFolder folder;
   write_json_file(folder / "config.json", {{"model_type", "unknown"}});

@@ -170,8 +170,9 @@ def make(name, groups, lr, betas, eps, names, hidden=lambda p: p.ndim == 2):
         return Apollo(groups, hidden, keys, lr, betas, eps, **APOLLO[name])
     if name == "adamw_torch":
         return torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps)
-    if name == "adamw_torch_4bit":
-        return torchao.optim.AdamW4bit(groups, lr=lr, betas=betas, eps=eps)
+    if name in ("adamw_torch_4bit", "adamw_torch_4bit_128"):
+        size = 128 if name.endswith("_128") else 256
+        return torchao.optim.AdamW4bit(groups, lr=lr, betas=betas, eps=eps, block_size=size)
     if name == "adamw_8bit":
         return bitsandbytes.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, optim_bits=8)
     if name in ("lion_32bit", "lion_8bit"):
@@ -200,6 +201,7 @@ RECIPES = {
     "adamw_torch": dict(optim="adamw_torch"),
     "adamw_8bit": dict(optim="adamw_8bit"),
     "adamw_torch_4bit": dict(optim="adamw_torch_4bit"),
+    "adamw_torch_4bit_128": dict(optim="adamw_torch_4bit", optim_args=dict(block_size="128")),
     "lion_32bit": dict(optim="lion_32bit"),
     "lion_8bit": dict(optim="lion_8bit"),
     "sgd": dict(optim="sgd"),

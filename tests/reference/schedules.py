@@ -21,13 +21,13 @@ LATER = [
 ]
 
 
-def multipliers(name, warmup, options):
-    """Returns the factors on the learning rate at steps 0, 1, ... 49."""
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+def multipliers(name, warmup, options, rate=1.0):
+    """Returns the factors on the learning rate `rate` at steps 0, 1, ... 49."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=rate)
     schedule = transformers.get_scheduler(name, optimizer, warmup, STEPS, scheduler_specific_kwargs=options)
     out = []
     for _ in range(STEPS):
-        out.append(float(schedule.get_last_lr()[0]))
+        out.append(float(schedule.get_last_lr()[0]) / rate)
         optimizer.step()
         schedule.step()
     return out
@@ -43,4 +43,4 @@ def tabulate():
         dict(name=name, warmup_steps=warmup, options=options, multipliers=multipliers(name, warmup, options))
         for name, warmup, options in LATER
     ]
-    return dict(steps=STEPS, schedules=rows)
+    return dict(steps=STEPS, schedules=rows, polynomial_by_default=multipliers("polynomial", 0, {}, 1e-6))

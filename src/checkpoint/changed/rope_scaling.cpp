@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 
 constexpr const char* kLongest = "max_position_embeddings";
 constexpr const char* kOriginal = "original_max_position_embeddings";
+constexpr const char* kGrowth = "llama_4_scaling_beta";  // ministral3: queries grow with the position
 
 bool names(const Json& object, const char* key) {
   return object.is_object() && object.contains(key) && !object[key].is_null();
@@ -41,6 +42,11 @@ int64_t original_length(const Json& text, const Json& settings, const std::strin
 void check_family(Json config, const RopeScaling& scaling, const std::string& file) {
   const Family* family = find_family(config);
   if (family == nullptr) return;  // a later check reports an unknown family
+  if (family->model_type == "phi3")
+    throw UserError(
+        "{}: rope_scaling: Transformers scales the positions of phi3 only with factors from config.json (longrope); "
+        "use a variant of the model with longer positions, or remove the key",
+        scaling.at);
   Json& text = text_of(config);
   settings_of(text) = {{"rope_type", "linear"}, {"factor", 2.0}};
   const ModelConfig read = family->read(ConfigReader(config, file));
@@ -65,13 +71,19 @@ bool scale_rope(Json& config, const RopeScaling& scaling, const std::string& fil
   const int64_t factor = (length + original - 1) / original;
   const Json old = settings.is_object() ? settings : Json::object();
   const std::string old_type = old.value("rope_type", old.value("type", "default"));
+  const bool grows = names(old, kGrowth) && old[kGrowth] != 0;
+  if (grows && scaling.type == "dynamic")
+    throw UserError(
+        "{}: rope_scaling: dynamic is not implemented for a model whose queries grow with the position ({}); use yarn",
+        scaling.at, kGrowth);
   if (old_type != "default")
-    warn("{}: rope_scaling replaces the model's own scaling ({}); remove the key to keep the model's", scaling.at,
-         old_type);
+    warn("{}: rope_scaling replaces the model's own scaling ({}){}; remove the key to keep the model's", scaling.at,
+         old_type, names(old, "mscale_all_dim") ? " and its factor on the scores of attention (mscale_all_dim)" : "");
   Json changed{{"rope_type", scaling.type}, {"factor", static_cast<double>(factor)}};
-  for (const char* kept : {"rope_theta", "partial_rotary_factor"})
+  for (const char* kept : {"rope_theta", "partial_rotary_factor", kGrowth})
     if (names(old, kept)) changed[kept] = old[kept];
-  if (scaling.type != "linear") changed[kOriginal] = original;
+  // The queries grow in units of this length.
+  if (scaling.type != "linear" || grows) changed[kOriginal] = original;
   if (scaling.type == "llama3") changed["low_freq_factor"] = 1.0, changed["high_freq_factor"] = 4.0;
   settings = changed;
   if (names(text, kOriginal)) text[kOriginal] = original;

@@ -28,12 +28,12 @@ std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindT
     if (weight.format.any_order || parts.order_file == nullptr) continue;
     GroupParts in_order = parts;
     in_order.order_file = nullptr;
-    if (groups_of_inputs(parts) != groups_of_inputs(in_order))
-      throw UserError(
-          "{}: '{}' puts inputs that are not successive into one group, but quantization_config in config.json says "
-          "that "
-          "a group has successive inputs; correct quantization_config (GPTQ: desc_act: true)",
-          parts.order_file->path().string(), parts.order.name);
+    if (groups_of_inputs(parts) == groups_of_inputs(in_order)) continue;
+    const bool packed = parts.storage.packing == GroupStorage::Packing::kPacked;
+    throw UserError(
+        "{}: '{}' puts inputs that are not successive into one group, but quantization_config in config.json says that "
+        "a group has successive inputs; write {} into quantization_config",
+        parts.order_file->path().string(), parts.order.name, packed ? R"("actorder": "group")" : R"("desc_act": true)");
   }
   return layers;
 }

@@ -93,7 +93,7 @@ std::vector<Key> training_keys() {
        .member = &Recipe::min_lr,
        .help =
            "Learning rate at the end, for cosine_with_min_lr, polynomial and warmup_stable_decay. min_lr_rate gives "
-           "it as a share.",
+           "it as a share. Without both, polynomial ends at 1e-7, as in Transformers, and warmup_stable_decay at 0.",
        .aliases = {"lr_scheduler_kwargs.min_lr", "lr_scheduler_kwargs.lr_end"},
        .min = 0},
       {.name = "min_lr_rate",

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/checks.h"
 #include "config/key_values.h"
 #include "config/recipe.h"
 
@@ -21,6 +22,13 @@ bool is_better_when_less(const std::string& metric) {
          metric.ends_with("mae");
 }
 
+// Returns the last learning rate as a share of the highest one.
+double min_rate(const Recipe& r) {
+  if (r.min_lr) return *r.min_lr / r.learning_rate;
+  if (r.min_lr_rate) return *r.min_lr_rate;
+  return r.lr_scheduler_type == "polynomial" ? kPolynomialEnd / r.learning_rate : 0;
+}
+
 }  // namespace
 
 LengthSpec length_spec(const Recipe& r) {
@@ -30,7 +38,7 @@ LengthSpec length_spec(const Recipe& r) {
           .warmup_steps = r.warmup_steps,
           .max_warmup_steps = r.max_warmup_steps,
           .schedule = {.type = r.lr_scheduler_type,
-                       .min_rate = r.min_lr ? *r.min_lr / r.learning_rate : r.min_lr_rate.value_or(0),
+                       .min_rate = min_rate(r),
                        .power = r.lr_power,
                        .cycles = r.lr_num_cycles},
           .stable_steps = r.lr_num_stable_steps,

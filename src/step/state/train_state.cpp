@@ -195,7 +195,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
     if (!side_by_side.empty())
       weight = load_joined(devices, run, param, side_by_side);
     else if (given)
-      weight = load_from_adapter(devices, run, param, run.precision.trained, *adapter);
+      weight = load_from_adapter(devices, run, param, param.dtype.value_or(run.precision.trained), *adapter);
     else if (param.is_lora())
       weight = random_param(client, param, run.model.config, run.precision.trained, param_layout(run, param), run.seed,
                             memory_kind(param.memory));

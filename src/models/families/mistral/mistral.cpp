@@ -25,9 +25,12 @@ ModelConfig read_ministral3(const ConfigReader& r) {
   if (r.has("sliding_window")) c.window.assign(c.num_hidden_layers, r.integer("sliding_window"));
   r.require_rope();
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
-  c.query_growth = r.has("rope_parameters") ? r.inner("rope_parameters").number("llama_4_scaling_beta", 0) : 0;
+  const char* rope = r.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  c.query_growth = r.inner(rope).number("llama_4_scaling_beta", 0);
   if (c.query_growth != 0 && c.rope.original_max_position_embeddings == 0)
-    throw UserError("{}: llama_4_scaling_beta needs original_max_position_embeddings in rope_parameters", r.file());
+    throw UserError("{}: llama_4_scaling_beta needs original_max_position_embeddings in {}", r.file(), rope);
+  if (c.query_growth != 0 && c.rope.rope_type == "dynamic")
+    throw UserError("{}: llama_4_scaling_beta is not implemented with rope_type dynamic", r.file());
   return c;
 }
 

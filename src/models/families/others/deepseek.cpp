@@ -16,7 +16,7 @@ namespace {
 
 // The config defaults that differ between the families in this file.
 struct Experts {
-  int64_t count, per_token, dense;
+  int64_t count, per_token, dense, shared = 1;
   double scale = 1;
   int64_t groups = 1, top_groups = 1;
 };
@@ -34,7 +34,8 @@ void read_routed_experts(const ConfigReader& r, ModelConfig& c, const Experts& u
                .groups = r.integer("n_group", usual.groups),
                .top_groups = r.integer("topk_group", usual.top_groups),
                .scale = r.number("routed_scaling_factor", usual.scale)};
-  c.shared_expert = {.module = "mlp.shared_experts", .size = c.expert_size * r.integer("n_shared_experts", 1)};
+  c.shared_expert = {.module = "mlp.shared_experts",
+                     .size = c.expert_size * r.integer("n_shared_experts", usual.shared)};
   const int64_t dense = r.has("first_k_dense_replace") ? r.count("first_k_dense_replace") : usual.dense;
   c.expert_layers = all_layers(c.num_hidden_layers).within(dense, c.num_hidden_layers);
   if (const std::vector<std::string> types = r.texts_by_layer("mlp_layer_types", c.num_hidden_layers); !types.empty()) {
@@ -65,9 +66,12 @@ ModelConfig read_glm4_moe(const ConfigReader& r) {
   return c;
 }
 
-ModelConfig read_latent_attention(const ConfigReader& r) {
+ModelConfig read_latent_attention(const ConfigReader& r, int64_t usual_query_rank = 1536) {
   ModelConfig c = read_decoder_config(r);
-  const LatentAttention latent{.query_rank = r.has("q_lora_rank") ? r.integer("q_lora_rank") : 0,
+  // null: queries come from the hidden state
+  const int64_t query_rank =
+      r.given("q_lora_rank") && !r.has("q_lora_rank") ? 0 : r.integer("q_lora_rank", usual_query_rank);
+  const LatentAttention latent{.query_rank = query_rank,
                                .key_rank = r.integer("kv_lora_rank", 512),
                                .plain_dim = r.integer("qk_nope_head_dim", 128),
                                .rotary_dim = r.integer("qk_rope_head_dim", 64),
@@ -94,7 +98,7 @@ ModelConfig read_deepseek_v3(const ConfigReader& r) {
 }
 
 ModelConfig read_glm4_moe_lite(const ConfigReader& r) {
-  ModelConfig c = read_latent_attention(r);
+  ModelConfig c = read_latent_attention(r, 768);
   c.norm_eps = r.number("rms_norm_eps", 1e-5);
   read_routed_experts(r, c, {.count = 64, .per_token = 4, .dense = 1, .scale = 1.8});
   return c;
@@ -103,7 +107,7 @@ ModelConfig read_glm4_moe_lite(const ConfigReader& r) {
 ModelConfig read_deepseek_v2(const ConfigReader& r) {
   ModelConfig c = read_latent_attention(r);
   c.rope.interleaved = true;
-  read_routed_experts(r, c, {.count = 64, .per_token = 6, .dense = 0});
+  read_routed_experts(r, c, {.count = 64, .per_token = 6, .dense = 0, .shared = 2});
   const bool grouped = r.text("topk_method", "greedy") == "group_limited_greedy";
   c.routing = {.in_f32 = true,
                .normalised = false,

@@ -71,11 +71,14 @@ Family ernie4_5_family() {
 Family ernie4_5_moe_family() {
   Family family = without_classifier(decoder_family("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_ernie4_5_moe));
   family.carried = {"model.mtp_"};
-  // In checkpoints, the router's correction is [1, experts].
+  // In checkpoints, the router's correction is [1, experts]. As in Transformers, the router's weight is always f32,
+  // because rounding it to 16 bits would change which experts are chosen.
   family.params = [usual = family.params](const ModelConfig& c) {
     std::vector<Param> out = usual(c);
-    for (Param& param : out)
+    for (Param& param : out) {
       if (param.role == Role::kBuffer) param.dims = {1, c.num_experts}, param.axes = {"", ""};
+      if (param.role == Role::kRouter) param.dtype = DType::kF32;
+    }
     return out;
   };
   return family;
