@@ -371,6 +371,12 @@ TEST_F(RecipeShape, ShortNamesOfOtherToolsAreOnTheHub) {
   EXPECT_EQ(read("model_name_or_path: m\ndataset: imdb\n").dataset[0], "imdb") << "a recipe of Fettle's own";
 }
 
+// Axolotl takes torchao's class itself, which has smaller blocks than the optimizer of Transformers.
+TEST_F(RecipeShape, AxolotlsFourBitOptimizerHasTorchaosBlocks) {
+  EXPECT_EQ(read(kAxolotlRun + "optimizer: ao_adamw_4bit\n").optim_args, "block_size=128");
+  EXPECT_EQ(read(kAxolotlRun + "optimizer: adamw_torch_4bit\n").optim_args, "");
+}
+
 // With early_stopping_patience, Axolotl's result is the best model, except with `rl`.
 TEST_F(RecipeShape, AxolotlsPatienceKeepsTheBestModel) {
   const std::string stops = kAxolotlRun + "val_set_size: 0.1\nearly_stopping_patience: 3\n";

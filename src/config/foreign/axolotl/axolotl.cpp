@@ -116,6 +116,8 @@ void read_method(ForeignRecipe& recipe) {
   }
   if (recipe.text("rl") == "simpo") recipe.usual("pref_ftx", "1");  // the default of Axolotl's cpo_alpha
   if (has_own_balance(recipe)) recipe.usual("moe_aux_loss_default", "0.001");
+  if (text_of(recipe.current("optim", "optimizer")) == "ao_adamw_4bit")
+    recipe.usual("optim_args", "block_size=128");  // torchao's default; Transformers' name means 256
   recipe.drop_dropout_in("rm");
 }
 
