@@ -10,8 +10,9 @@
 namespace fettle {
 namespace {
 
-// Sizes that Transformers assumes when config.json lacks their keys. 0: Llama's rule, one key head for each query head,
-// or hidden_size / num_attention_heads dims in a head.
+// Sizes that Transformers assumes when config.json lacks their keys. Families that read more keys of their own set
+// these sizes in their files. 0: Llama's rule, one key head for each query head, or hidden_size / num_attention_heads
+// dims in a head.
 struct UsualSizes {
   int64_t key_heads = 0, head_dim = 0;
 };

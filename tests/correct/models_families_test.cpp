@@ -333,6 +333,9 @@ TEST(Config, WindowsByLayer) {
   EXPECT_EQ(make_model(mixed, "q").config.window, (std::vector<int64_t>{4096, 4096}));
   mixed["sliding_window"] = nullptr;
   EXPECT_EQ(make_model(mixed, "q").config.uniform_window(), 0);
+  mixed["use_sliding_window"] = false;
+  mixed["sliding_window"] = 0;
+  EXPECT_EQ(make_model(mixed, "q").config.uniform_window(), 0) << "a window that is off is not checked";
 }
 
 // As in Transformers: without the key, Mistral's window is 4096; with layer_types, the model is Ministral.

@@ -72,6 +72,7 @@ TEST(Patterns, AnIntervalWithAPlusRepeats) {
   EXPECT_EQ(matches(R"([a[bc]]{1,2}+)", "abcabcd"), (Texts{"abcabc"}));
   EXPECT_EQ(matches(R"([]a]{1,2}+)", "]a]a{1"), (Texts{"]a]a"}));
   EXPECT_EQ(matches(R"(\u0061{1,2}+|\x{62}{2}+)", "aaabbbb"), (Texts{"aaa", "bbbb"}));
+  EXPECT_EQ(matches(R"(\x61{2}+)", "aaaab"), (Texts{"aaaa"}));
   EXPECT_EQ(matches("é{1,2}+", "éééa"), (Texts{"ééé"}));
   EXPECT_EQ(matches(R"(\{1,2}+|a{x}+)", "{1,2}}a{x}}"), (Texts{"{1,2}}", "a{x}}"}));
   EXPECT_EQ(regroup_intervals(R"((\p{N}|[a\]]){1,3}+x{2}y+)", IntervalPlus::kPossessive),

@@ -12,6 +12,8 @@ size_t escape_end(std::string_view pattern, size_t at) {
   size_t end = at + 2;
   if (std::string_view("pPx").find(kind) != std::string_view::npos && pattern.substr(end).starts_with('{'))
     end = std::min(pattern.find('}', end), pattern.size() - 1) + 1;
+  else if (kind == 'x')
+    end += std::min<size_t>(2, pattern.substr(end).find_first_not_of("0123456789abcdefABCDEF"));
   if (kind == 'u') end += 4;
   return std::min(end, pattern.size());
 }

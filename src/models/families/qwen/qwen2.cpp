@@ -10,11 +10,11 @@ ModelConfig read_qwen2(const ConfigReader& r) {
   ModelConfig c = read_decoder_config(r);
   c.attention_bias = true;
   c.output_bias = false;
-  const int64_t window = r.given("sliding_window") ? r.integer("sliding_window", 0) : 4096;
-  if (r.flag("use_sliding_window", false) && window > 0) {
-    const int64_t first = r.has("max_window_layers") ? r.count("max_window_layers") : 28;
-    c.window = r.windows(c.num_hidden_layers, window, [=](int64_t layer) { return layer >= first; });
-  }
+  // Without the key, the window is 4096; null means none.
+  if (!r.flag("use_sliding_window", false) || (r.given("sliding_window") && !r.has("sliding_window"))) return c;
+  const int64_t window = r.integer("sliding_window", 4096);
+  const int64_t first = r.has("max_window_layers") ? r.count("max_window_layers") : 28;
+  c.window = r.windows(c.num_hidden_layers, window, [=](int64_t layer) { return layer >= first; });
   return c;
 }
 
