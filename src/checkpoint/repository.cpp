@@ -84,7 +84,7 @@ ModelRepository ModelRepository::open(const fs::path& folder, Weights weights) {
   repository.folder_ = folder;
   const fs::path config = folder / "config.json";
   if (!fs::exists(config)) {
-    require_whole_result(folder);
+    require_ended_run(folder, "config.json", "model_name_or_path");
     if (fs::exists(folder / "adapter_config.json")) refuse_adapter(folder.string());
     throw UserError("{} is missing; set model_name_or_path to a Hugging Face model folder", config.string());
   }

@@ -27,7 +27,7 @@ std::optional<std::string_view> nearest(std::string_view name, const std::vector
   constexpr size_t kLongestName = 64;
   if (name.size() > kLongestName) return std::nullopt;
   std::optional<std::string_view> best;
-  size_t fewest = std::max<size_t>(2, name.size() / 3) + 1;
+  size_t fewest = std::max<size_t>(name.size() < 5 ? 1 : 2, name.size() / 3) + 1;
   for (std::string_view candidate : names) {
     size_t edits = edit_distance(name, candidate);
     if (edits < fewest) {

@@ -14,6 +14,7 @@
 #include "data/classes/label_scan.h"
 #include "data/fill_store.h"
 #include "data/read/dataset_info.h"
+#include "data/read/rows.h"
 #include "data/store/data_cache.h"
 
 namespace fettle {
@@ -194,7 +195,7 @@ class Loader {
     for (const auto& [role, count] : tally.tokens_by_role) report_.tokens_by_role[role] += count;
     for (const auto& [role, count] : tally.trained_by_role) report_.trained_by_role[role] += count;
     for (const Tally::Note& note : tally.notes)
-      report_.notes.push_back(fmt::format("{}: {}:{}: {}", note.kind, files[note.file], note.line, note.what));
+      report_.notes.push_back(fmt::format("{}: {}: {}", note.kind, row_place(files[note.file], note.line), note.what));
     for (const auto& [kind, count] : tally.kinds)
       if (count > kNotesOfAKind) report_.notes.push_back(fmt::format("{}: {} more rows", kind, count - kNotesOfAKind));
     if (tally.formats.size() > 1) {

@@ -6,6 +6,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
+#include "data/read/rows.h"
 #include "data/store/row_pipeline.h"
 
 namespace fettle {
@@ -47,7 +48,7 @@ class Filling {
     }
     if (!outcome.bad.empty()) {
       if (spec_.on_bad_row != OnBadRow::kSkip)
-        throw UserError("{}:{}: {}{}", source_.files[file].string(), line, outcome.bad, kSkipHint);
+        throw UserError("{}: {}{}", row_place(source_.files[file].string(), line), outcome.bad, kSkipHint);
       ++tally_.bad_rows;
       return tally_.note("skipped", file, line, outcome.bad);
     }

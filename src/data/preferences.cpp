@@ -153,9 +153,9 @@ std::string reply_column(const ordered_json& row, const DataSource& source, cons
 
 // Returns whether the name of the column says that it has a prompt or a part of it.
 bool is_called_prompt(const std::string& column) {
-  static constexpr std::string_view kNames[] = {
-      "prompt",  "user_prompt", "problem", "question", "query",  "instruction", "input", "context",
-      "passage", "document",    "article", "choice",   "option", "image",       "video", "audio"};
+  static constexpr std::string_view kNames[] = {"prompt",      "user_prompt", "problem", "question", "query",
+                                                "instruction", "input",       "context", "passage",  "document",
+                                                "article",     "choice",      "option"};
   const std::string name = lower_case(column);
   return std::ranges::any_of(kNames,
                              [&](std::string_view one) { return name == one || name == std::string(one) + "s"; });

@@ -13,6 +13,7 @@
 #include "data/introduce.h"
 #include "data/message_lists.h"
 #include "data/messages.h"
+#include "data/read/media.h"
 
 namespace fettle {
 namespace {
@@ -134,6 +135,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
   try {
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
+    refuse_media(row.value, source);
     introduce(spec_, row.value);
     parse_message_lists(row.value, source, spec_.labels.has_value());
     if (labels_) {

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
+#include "config/nearest.h"
 #include "data/classes/taught_labels.h"
 #include "models/families/families.h"
 
@@ -103,10 +106,17 @@ const Family* find_family(const nlohmann::json& config) {
 
 const Family& family_of(const nlohmann::json& config, const std::string& file) {
   if (const Family* family = find_family(config)) return *family;
-  std::vector<std::string> known;
+  const std::string type = model_type_of(config);
+  for (const auto& [part, reads] : {std::pair{"vision_config", "images"}, {"audio_config", "sound"}})
+    if (config.is_object() && config.contains(part))
+      throw UserError(
+          "{}: model_type '{}' is not supported: the model reads {}, which Fettle does not; use a text model", file,
+          type, reads);
+  std::vector<std::string_view> known;
   for (const Family& family : families()) known.push_back(family.model_type);
-  throw UserError("{}: model_type '{}' is not supported; supported are {}", file, model_type_of(config),
-                  fmt::join(known, ", "));
+  const auto near = nearest(type, known);
+  throw UserError("{}: model_type '{}' is not supported{}; docs/models.md lists the families", file, type,
+                  near ? fmt::format(" (the nearest name is '{}')", *near) : "");
 }
 
 std::vector<CacheArray> keys_and_values(const ModelConfig& c, const LayerSet& layers) {

@@ -7,8 +7,11 @@
 #include <numeric>
 
 #include "base/arrays/box_copy.h"
+#include "checkpoint/peft/adapter_files.h"
+#include "checkpoint/repository.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "checkpoint/saved/own_log.h"
+#include "checkpoint/saved/result_folder.h"
 #include "checkpoint/saved/state.h"
 #include "temp_folder.h"
 
@@ -190,6 +193,28 @@ TEST_F(Checkpoints, NewestCompleteOneIsFound) {
   fs::resize_file(folder_ / "checkpoint-20/state/shards-00001.bin", 7);
   ASSERT_TRUE(newest_checkpoint(folder_.path()).has_value());
   EXPECT_EQ(newest_checkpoint(folder_.path())->step, 10);
+}
+
+TEST_F(Checkpoints, OfARunThatHasNotEndedAreNamed) {
+  const auto said = [&] {
+    return user_error([&] { require_ended_run(folder_.path(), "adapter_config.json", "adapter_name_or_path"); });
+  };
+  require_ended_run(folder_.path(), "config.json", "model_name_or_path");
+  for (int64_t step : {10, 20, 30}) {
+    add(step, step < 30);
+    write_text(checkpoint_path(folder_.path(), step) / "adapter_config.json", "{}");
+  }
+  const std::string out = folder_.path().string();
+  EXPECT_EQ(said(), out + " has no adapter_config.json: its run has not ended; set adapter_name_or_path to " + out +
+                        "/checkpoint-20, or resume the run with resume_from_checkpoint");
+  add_weights("checkpoint-40", "{}");
+  write_text(folder_ / "checkpoint-40/adapter_config.json", "{}");
+  EXPECT_THAT(said(), testing::HasSubstr("set adapter_name_or_path to " + out + "/checkpoint-40,"));
+  EXPECT_THAT(user_error([&] { read_adapter_config(folder_.path()); }), testing::HasSubstr("its run has not ended"));
+  require_ended_run(folder_.path(), "config.json", "model_name_or_path");  // the checkpoints are adapters
+  write_text(folder_ / "checkpoint-40/config.json", "{}");
+  EXPECT_THAT(user_error([&] { ModelRepository::open(folder_.path()); }),
+              testing::HasSubstr("set model_name_or_path to " + out + "/checkpoint-40,"));
 }
 
 // "true" means the newest checkpoint that has a state/ folder, even if that state is damaged. The user decides whether

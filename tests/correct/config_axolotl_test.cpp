@@ -222,5 +222,16 @@ TEST_F(RecipeShape, AxolotlsFallbackTemplatesAreNamedAsInFettle) {
   }
 }
 
+TEST_F(RecipeShape, AxolotlsFormerTypeShareGptNamesItsReplacement) {
+  const std::string set = "base_model: m\nmicro_batch_size: 4\ndatasets:\n- path: r.jsonl\n  type: sharegpt";
+  for (const char* style : {"", ".load_role"})
+    EXPECT_NE(refusal(set + style + "\n")
+                  .find("recipe.yaml:5: Axolotl has replaced the data set type 'sharegpt" + std::string(style) +
+                        "'; write `type: chat_template`, which reads rows"),
+              std::string::npos)
+        << refusal(set + style + "\n");
+  EXPECT_NE(refusal(set + "\n  conversation: chatml\n").find("and set chat_template to chatml"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fettle

@@ -483,6 +483,11 @@ TEST(Nearest, FindsMisspeltNames) {
   EXPECT_EQ(nearest("lora_rnak", names), "lora_rank");
   EXPECT_EQ(nearest("learningrate", names), "learning_rate");
   EXPECT_EQ(nearest("zzzzzzzzz", names), std::nullopt);
+  names = {"peft", "image"};
+  EXPECT_EQ(nearest("port", names), std::nullopt) << "half of its letters differ";
+  EXPECT_EQ(nearest("pfet", names), "peft");
+  EXPECT_EQ(nearest("imgae", names), "image");
+  EXPECT_EQ(nearest("imag", names), "image");
 }
 
 TEST(RequireKeys, PassesWhenAllAreThere) {

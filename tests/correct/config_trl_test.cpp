@@ -24,5 +24,42 @@ TEST_F(RecipeShape, TrlsKeysAboutProcessesHaveNoEffect) {
     EXPECT_NE(said_.find(said), std::string::npos) << said << '\n' << said_;
 }
 
+// TRL's command names the trainer, but the recipe may show it.
+TEST_F(RecipeShape, TrlsLossesOfDpoMeanItsStage) {
+  for (const char* loss : {"sigmoid", "ipo", "[hinge]", "[sigmoid, sft]"}) {
+    const Recipe recipe = read(kStart + "beta: 0.2\nmax_prompt_length: 512\nloss_type: " + loss + "\n");
+    EXPECT_EQ(recipe.stage, "dpo") << loss;
+    EXPECT_EQ(recipe.learning_rate, 1e-6) << loss;
+    EXPECT_EQ(recipe.pref_beta, 0.2) << loss;
+    EXPECT_NE(said_.find("recipe.yaml:5: stage is not given, and loss_type is one of DPO's"), std::string::npos)
+        << said_;
+    EXPECT_EQ(said_.find("assistant_only_loss"), std::string::npos) << said_;
+  }
+  EXPECT_EQ(read(kStart, {"loss_type=sigmoid"}).stage, "dpo");
+  EXPECT_EQ(read(kStart + "loss_type: sigmoid\n", {"stage=dpo"}).stage, "dpo");
+  EXPECT_EQ(said_.find("stage is not given"), std::string::npos) << said_;
+  for (const char* loss : {"nll", "chunked_nll", "dft"})
+    EXPECT_EQ(read(kStart + "loss_type: " + loss + "\n").stage, "sft") << loss;
+}
+
+TEST_F(RecipeShape, TrlsKeysOfSeveralTrainersAskForTheStage) {
+  for (const char* line : {"beta: 0.1\n", "max_prompt_length: 512\n", "precompute_ref_log_probs: true\n"}) {
+    EXPECT_EQ(read(kStart + line).stage, "sft") << line;
+    EXPECT_NE(said_.find("recipe.yaml:3: stage is not given, so the recipe is read as supervised tuning"),
+              std::string::npos)
+        << said_;
+    EXPECT_EQ(said_.find("assistant_only_loss"), std::string::npos) << said_;
+    read(kStart + line, {"stage=kto"});
+    EXPECT_EQ(said_.find("stage is not given"), std::string::npos) << said_;
+  }
+  read(kStart);
+  EXPECT_NE(said_.find("assistant_only_loss is not given"), std::string::npos) << said_;
+}
+
+TEST_F(RecipeShape, TrlsNoRemoveUnusedColumnsHasNoEffect) {
+  read(kStart + "no_remove_unused_columns: true\n");
+  EXPECT_NE(said_.find("no effect here: no_remove_unused_columns"), std::string::npos) << said_;
+}
+
 }  // namespace
 }  // namespace fettle

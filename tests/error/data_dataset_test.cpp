@@ -65,8 +65,26 @@ TEST_F(DataErrors, BrokenRowsNameFileAndLine) {
   expect_says(failure_of("a.csv", "a,a\n1,2\n"), "two columns are called 'a'; rename one of them, or add a head line");
 }
 
+// If rows share a line, the line does not tell which row is meant.
+TEST_F(DataErrors, RowsOfAnArrayOnOneLineAreNumbered) {
+  const std::string good = R"({"text": "a"})", bad = R"({"text": 4.5})";
+  expect_says(failure_of("a.json", "[" + good + ", " + good + ", " + bad + "]"),
+              "a.json (row 3): 'text' is the number");
+  expect_says(failure_of("a.json", "[" + bad + ", " + good + "]"), "a.json (row 1): ");
+  expect_says(failure_of("a.json", "[" + good + "," + good + "\n," + bad + "]"), "a.json (row 3): ");
+  expect_says(failure_of("a.json", "[" + good + ",{" + good), "a.json (row 2): the row that begins here is not closed");
+  expect_says(failure_of("a.json", "[" + bad + "]"), "a.json:1: ");
+  expect_says(failure_of("a.json", "[" + good + ",\n" + bad + "]"), "a.json:2: ");
+  expect_says(failure_of("a.json", "[{\n\"text\": \"a\"\n}, {\n\"text\": 4.5\n}]"), "a.json:3: ");
+  spec.on_bad_row = OnBadRow::kSkip;
+  spec.sets = {folder.write("a.json", "[" + bad + ", " + good + "]").string()};
+  const Datasets data = load_datasets(spec, tokenizer, tokenizer.vocab_size());
+  EXPECT_EQ(data.train.source(0), spec.sets[0] + " (row 2)");
+  expect_says(data.report.notes.at(0), "a.json (row 1): 'text' is the number");
+}
+
 TEST_F(DataErrors, UnusableFiles) {
-  expect_says(failure_of("a.jsonl", ""), "a.jsonl is empty; write it again");
+  EXPECT_EQ(failure_of("a.jsonl", ""), (folder.path() / "a.jsonl").string() + " is empty; write it again");
   expect_says(failure_of("a.jsonl", "\n \n"), " has no rows");
   expect_says(failure_of("a.csv", "a,b\n"), " has no rows");
   expect_says(failure_of("c.parquet", "nothing"), "c.parquet is not a Parquet file");
@@ -113,13 +131,41 @@ TEST_F(DataErrors, UnusableFiles) {
 
 // A question may be about another column, which would then be missing from the prompt.
 TEST_F(DataErrors, QuestionsWithAColumnThatTheyMayNeed) {
-  for (const char* column :
-       {"image", "images", "image_id", "audio", "video", "videos", "context", "contexts", "documents", "evidence",
-        "facts", "hint", "sources", "passages", "references", "title", "options", "A", "Table"}) {
+  for (const char* column : {"image_id", "context", "contexts", "documents", "evidence", "facts", "hint", "sources",
+                             "passages", "references", "title", "options", "A", "Table"}) {
     const nlohmann::ordered_json row = {{"question", "q"}, {column, "c"}, {"answer", "a"}};
     expect_says(failure_of("rows.jsonl", row.dump()),
                 fmt::format("no known format has the columns [question, {}, answer]", column));
   }
+}
+
+// Without its images, a row would train something else than it means.
+TEST_F(DataErrors, RowsWithImagesVideosOrSound) {
+  const std::string chat =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], )";
+  const std::string alpaca = R"({"instruction": "q", "output": "a", )";
+  for (const std::string& row : {chat, alpaca, std::string(R"({"question": "q", "answer": "a", )")}) {
+    expect_says(failure_of("a.jsonl", row + R"("images": ["a.png"]})"),
+                "a.jsonl:1: the row has images (column 'images'), but Fettle trains on text only; leave such rows out");
+    expect_says(failure_of("a.jsonl", row + R"("image": "a.png"})"), "the row has an image (column 'image')");
+    expect_says(failure_of("a.jsonl", row + R"("image": {"bytes": null, "path": null}})"), "the row has an image");
+    expect_says(failure_of("a.jsonl", row + R"("videos": [[1, 2]]})"), "the row has videos (column 'videos')");
+    expect_says(failure_of("a.jsonl", row + R"("audios": ["a.wav"]})"), "the row has sound (column 'audios')");
+  }
+  expect_says(failure_of("a.csv", "instruction,output,images\nq,a,a.png\n"), "a.csv:2: the row has images");
+  for (const char* none : {"null", "[]", R"("")", "{}", "[null]", "false", "0"})
+    for (const char* column : {"images", "video", "audios"})
+      EXPECT_EQ(failure_of("a.jsonl", fmt::format(R"({}"{}": {}}})", alpaca, column, none)), "") << column << none;
+  EXPECT_EQ(failure_of("a.csv", "instruction,output,images\nq,a,[]\n"), "");
+  const std::string text = folder.write("a.jsonl", R"({"image": "a red ball", "reply": "a"})").string();
+  spec.sets = {R"({"file_name": ")" + text + R"(", "columns": {"prompt": "image", "response": "reply"}})"};
+  EXPECT_EQ(failure(), "") << "the entry says that the column is a text";
+}
+
+TEST_F(DataErrors, RowsWithImagesAreBadRows) {
+  spec.on_bad_row = OnBadRow::kSkip;
+  spec.sets = {folder.write("a.jsonl", "{\"text\": \"a\", \"images\": [\"a.png\"]}\n{\"text\": \"b\"}\n").string()};
+  EXPECT_EQ(load_datasets(spec, tokenizer, tokenizer.vocab_size()).report.bad_rows, 1);
 }
 
 TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
@@ -335,6 +381,10 @@ TEST_F(DataErrors, DatasetInfo) {
               "mine.sample_by: 'page' is not known; use one of line, paragraph, document");
   expect_says(info(R"({"mine": {"file_name": "rows.json", "columns": {"text": "text"}}})"),
               "neither `prompt` and `response` nor `messages` is among them");
+  expect_says(
+      info(R"({"mine": {"file_name": "rows.json", "columns": {"prompt": "a", "images": "pictures"}}})"),
+      "mine.columns.images: rows with images cannot be used, because Fettle trains on text only; leave the data "
+      "set out, or, if the column 'pictures' is empty in all rows, remove the key");
   auto prompt = [&](const std::string& text) {
     return info(R"({"mine": {"file_name": "rows.json", "formatting": "alpaca_prompt", "prompt": )" + text + "}}");
   };

@@ -42,11 +42,20 @@ std::string with(const std::string& key, const Json& value) {
   return message(changed(llama(), key, value));
 }
 
-TEST(ModelConfig, UnknownFamiliesListTheKnownOnes) {
-  EXPECT_THAT(with("model_type", "mamba"),
-              AllOf(HasSubstr("my/config.json"), HasSubstr("'mamba'"), HasSubstr("llama"), HasSubstr("gpt2")));
+TEST(ModelConfig, UnknownFamiliesNameANearOneOrTheList) {
+  EXPECT_EQ(with("model_type", "mamba"),
+            "my/config.json: model_type 'mamba' is not supported; docs/models.md lists the families");
+  EXPECT_THAT(with("model_type", "qwen-3"), HasSubstr("is not supported (the nearest name is 'qwen3'); docs/models"));
   EXPECT_THAT(message(Json::array()), HasSubstr("model_type ''"));
   EXPECT_THAT(message(Json{{"model_type", 3}}), HasSubstr("model_type ''"));
+}
+
+TEST(ModelConfig, UnknownFamiliesThatReadImagesOrSound) {
+  const Json text = of_type("text_and_more");
+  EXPECT_THAT(
+      message(changed(text, "vision_config", Json::object())),
+      HasSubstr("'text_and_more' is not supported: the model reads images, which Fettle does not; use a text "));
+  EXPECT_THAT(message(changed(text, "audio_config", Json::object())), HasSubstr("the model reads sound"));
 }
 
 TEST(ModelConfig, MissingAndIllTypedFields) {

@@ -36,7 +36,7 @@ QUANTISED = ("aqlm",)
 SUBSTANCE = {
     "no such model": r"model_type '\w+' is not supported",
     "quantised checkpoint": r"the checkpoint is quantised by 'aqlm'",
-    "images": r"only text (can be trained|is supported)",
+    "images": r"only text is supported|trains on text only",
     "no offload for this model": r"offload_param is not implemented for",
     "no such method": r"(use_badam|use_galore|mixture_of_depths|finetuning_type: oft|export_quantization_\w+) is not available",
 }

@@ -288,7 +288,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   const fs::path path = folder / kConfigFile;
   if (!fs::is_directory(folder))
     throw UserError("the adapter folder '{}' does not exist; check adapter_name_or_path", folder.string());
-  if (!fs::exists(path)) require_whole_result(folder);
+  if (!fs::exists(path)) require_ended_run(folder, kConfigFile, "adapter_name_or_path");
   if (!fs::exists(path))
     throw UserError("{} is missing; set adapter_name_or_path to a folder that PEFT or Fettle saved", path.string());
   const auto fields = read_json_file<OrderedJson>(path);  // keeps the patterns in the order in which they are tried

@@ -10,6 +10,7 @@
 #include "base/files/output_file.h"
 #include "base/process_name.h"
 #include "checkpoint/saved/atomic_folder.h"
+#include "checkpoint/saved/checkpoint_list.h"
 
 namespace fettle {
 namespace fs = std::filesystem;
@@ -72,12 +73,19 @@ bool has_cut_off_result(const fs::path& output_dir) {
   return fs::is_directory(output_dir / kComplete, ignored);
 }
 
-void require_whole_result(const fs::path& output_dir) {
+void require_ended_run(const fs::path& output_dir, const std::string& entry, std::string_view key) {
   if (has_cut_off_result(output_dir))
     throw UserError(
         "{}: a run was interrupted while it moved its result to this folder; start the run again with "
         "resume_from_checkpoint=true, which completes the move, or move the files of {}/{} yourself",
         output_dir.string(), output_dir.string(), kComplete);
+  const std::vector<CheckpointFolder> checkpoints = list_checkpoints(output_dir);
+  const auto newest = std::find_if(checkpoints.rbegin(), checkpoints.rend(), [&](const CheckpointFolder& one) {
+    return (one.complete || !fs::exists(state_folder(one.path))) && fs::exists(one.path / entry);
+  });
+  if (newest == checkpoints.rend()) return;
+  throw UserError("{} has no {}: its run has not ended; set {} to {}, or resume the run with resume_from_checkpoint",
+                  output_dir.string(), entry, key, newest->path.string());
 }
 
 void finish_result(const fs::path& output_dir) {

@@ -43,7 +43,10 @@ class ResultFolder {
 bool has_cut_off_result(const std::filesystem::path& output_dir);
 // Completes an interrupted move; does nothing if there is none. Throws UserError when a file cannot be moved.
 void finish_result(const std::filesystem::path& output_dir);
-// Throws UserError if has_cut_off_result(output_dir). Call this before you read the files directly in `output_dir`.
-void require_whole_result(const std::filesystem::path& output_dir);
+// Throws UserError if the folder has no result because a run has not ended: if has_cut_off_result(output_dir), or if
+// there are only checkpoints. `entry` is the missing file, config.json or adapter_config.json, and `key` the recipe key
+// that names the folder. The message names the newest checkpoint that has the entry. Call this before you report that
+// the file is missing.
+void require_ended_run(const std::filesystem::path& output_dir, const std::string& entry, std::string_view key);
 
 }  // namespace fettle

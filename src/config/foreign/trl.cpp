@@ -49,8 +49,9 @@ bool names_method(const YAML::Node& root) {
 class TrlReader {
  public:
   TrlReader(const YAML::Node& root, const YAML::Node& all, const std::string& file)
-      : recipe_(root, all, file, "TRL"), stage_(recipe_.text("stage").empty() ? "sft" : recipe_.text("stage")) {
+      : recipe_(root, all, file, "TRL"), stage_(recipe_.text("stage")) {
     if (stage_ == "orpo" || recipe_.has("gamma_beta_ratio")) stage_ = "dpo";
+    if (stage_.empty()) infer_stage();
   }
 
   Dialect read() {
@@ -72,6 +73,36 @@ class TrlReader {
   }
 
  private:
+  // Sets the stage of a recipe that names none; TRL's command names the trainer. DPO's losses show the stage, except
+  // with cpo_alpha, a key of CPO. Other keys that SFT does not have belong to several trainers.
+  void infer_stage() {
+    stage_ = "sft";
+    const YAML::Node loss = recipe_.given("loss_type");
+    if (is_of_dpo(loss) && !recipe_.has("cpo_alpha")) {
+      stage_ = "dpo";
+      recipe_.mean_from("loss_type", "stage", YAML::Node("dpo"));
+      info("{}: stage is not given, and loss_type is one of DPO's, so the recipe is read with stage: dpo",
+           recipe_.place("loss_type"));
+      return;
+    }
+    for (const char* key : {"beta", "max_prompt_length", "max_completion_length", "precompute_ref_log_probs"}) {
+      if (!recipe_.has(key)) continue;
+      is_certain_ = false;
+      return warn(
+          "{}: stage is not given, so the recipe is read as supervised tuning, which has no {} in TRL; for another "
+          "trainer, set stage to dpo, orpo or kto, as in `fettle train --stage dpo`",
+          recipe_.place(key), key);
+    }
+  }
+
+  // Returns whether `loss_type` has a loss that TRL has only for pairs of replies.
+  static bool is_of_dpo(const YAML::Node& loss) {
+    if (loss.IsDefined() && loss.IsSequence()) return std::any_of(loss.begin(), loss.end(), is_of_dpo);
+    if (!loss.IsDefined() || !loss.IsScalar()) return false;
+    const std::vector<std::string_view>& pair_losses = find_key("pref_loss")->values;
+    return std::ranges::find(pair_losses, loss.Scalar()) != pair_losses.end();
+  }
+
   // Returns whether the stage's trainer has its own router_aux_loss_coef. Those of ORPO and CPO read config.json.
   bool has_balance() const {
     const std::string loss = recipe_.text("stage") == "orpo"   ? "orpo"
@@ -99,7 +130,8 @@ class TrlReader {
       warn("max_length is empty: TRL then cuts no row, but Fettle cuts rows at 2048 tokens; set max_length");
     else
       recipe_.usual("cutoff_len", "1024");
-    if (stage_ == "sft" && !recipe_.has_any({"assistant_only_loss", "completion_only_loss", "train_on_prompt"}))
+    if (stage_ == "sft" && is_certain_ &&
+        !recipe_.has_any({"assistant_only_loss", "completion_only_loss", "train_on_prompt"}))
       warn(
           "assistant_only_loss is not given: TRL trains all tokens of `messages`, but Fettle trains the assistant's "
           "turns; set train_on_prompt: true to train all tokens");
@@ -241,6 +273,7 @@ class TrlReader {
 
   ForeignRecipe recipe_;
   std::string stage_;
+  bool is_certain_ = true;  // false: the recipe names no stage, and has keys of other stages than stage_
 };
 
 }  // namespace

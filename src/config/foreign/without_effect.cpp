@@ -29,6 +29,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"dataloader_multiprocessing_context"},
       {"dataloader_in_order"},
       {"remove_unused_columns"},
+      {"no_remove_unused_columns"},
       {"length_column_name"},
       {"ignore_pad_token_for_loss", "padding never counts in the loss"},
       {"pad_to_sequence_len"},

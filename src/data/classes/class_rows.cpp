@@ -11,6 +11,7 @@
 #include "data/formats.h"
 #include "data/read/columns.h"
 #include "data/read/data_files.h"
+#include "data/read/rows.h"
 
 namespace fettle {
 namespace {
@@ -166,7 +167,7 @@ std::string label_column(const ordered_json& row, const DataSource& source) {
 }
 
 bool has_cells(const std::string& where) {
-  const std::string kind = kind_of(where.substr(0, where.rfind(':')));
+  const std::string kind = kind_of(file_of_place(where));
   return kind == ".csv" || kind == ".tsv";
 }
 

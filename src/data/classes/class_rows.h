@@ -31,7 +31,7 @@ ClassTexts read_class_texts(const nlohmann::ordered_json& row, const DataSource&
 // column.
 std::string label_column(const nlohmann::ordered_json& row, const DataSource& source);
 
-// Returns whether the file in `where` ("file:line") is csv or tsv. Cells of such files have no types: a cell that is
+// Returns whether the file in `where` (a row_place) is csv or tsv. Cells of such files have no types: a cell that is
 // spelled like a number counts as a number. In other files, a string is always a name.
 bool has_cells(const std::string& where);
 

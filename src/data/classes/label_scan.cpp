@@ -10,6 +10,7 @@
 #include "data/classes/class_rows.h"
 #include "data/formats.h"
 #include "data/read/columns.h"
+#include "data/read/rows.h"
 #include "data/store/row_pipeline.h"
 
 namespace fettle {
@@ -61,13 +62,13 @@ class Scanning {
   LabelScan& scan() { return scan_; }
 
  private:
-  // Set, file and line of a row. The files of a set are sorted by name, unless an entry lists them, so an earlier row
-  // has a smaller Place.
+  // Set, file, and line or number of a row. The files of a set are sorted by name, unless an entry lists them, so an
+  // earlier row has a smaller Place.
   using Place = std::tuple<int, std::string, int64_t>;
 
   void go_to(const std::string& where, int64_t line) {
     where_ = where;
-    place_ = {set_, where.substr(0, where.rfind(':')), line};
+    place_ = {set_, file_of_place(where), std::abs(line)};
   }
 
   void meet(LabelScan::Kind& kind) {

@@ -263,7 +263,10 @@ DataSource from_entry(const std::string& name, const ordered_json& entry, const 
   }
   for (const char* kind : {"images", "videos", "audios"})
     if (source.columns.contains(kind))
-      throw UserError("{}.columns.{}: only text can be trained; remove the key", where, kind);
+      throw UserError(
+          "{}.columns.{}: rows with {} cannot be used, because Fettle trains on text only; leave the data set out, or, "
+          "if the column '{}' is empty in all rows, remove the key",
+          where, kind, kind == std::string_view("audios") ? "sound" : kind, source.columns.at(kind));
   const std::string split = cut_slice(where, text_of(where, entry, "split"), source);
   const HubPart part{text_of(where, entry, "subset"), split, text_of(where, entry, "folder"),
                      texts_of(where, entry, "file")};

@@ -23,6 +23,7 @@ using TakeRow = std::function<bool(Row)>;
 
 constexpr size_t kLargestRow = size_t{1} << 28;
 constexpr size_t kMostColumns = 100'000;
+constexpr std::string_view kRowWord = " (row ";
 
 // Returns the index of the first byte that is zero or not valid UTF-8; npos when there is none.
 size_t find_bad_byte(std::string_view text) {
@@ -191,24 +192,20 @@ class Reader {
     if (text.size() <= kLargestRow) text += static_cast<char>(byte);
   }
 
+  // Skips what is between two elements of an array. Returns the byte after it.
+  int skip_to_element(int64_t& number) {
+    int c = skip_space(number);
+    for (; c == ','; c = skip_space(number)) bytes_.next();
+    return c;
+  }
+
   // Reads the elements of an array. Finds the end of each element by counting brackets, so that a broken element has a
-  // line number and reading continues after it.
+  // place and reading continues after it. If the first two elements begin on the same line, all elements are numbered.
   void elements(int64_t number) {
     std::string text;
-    while (true) {
-      int c = skip_space(number);
-      if (c == ']') {
-        bytes_.next();
-        if (skip_space(number) >= 0)
-          throw UserError(
-              "{}:{}: the file continues after the ] of its array; wanted one array, or one object per line", name_,
-              number);
-        return;
-      }
-      if (c == ',') {
-        bytes_.next();
-        continue;
-      }
+    bool numbered = false;
+    int c = skip_to_element(number);
+    for (int64_t element = 1; c != ']'; ++element) {
       if (c < 0) throw UserError("{}:{}: the array of rows is not closed by ], so the file was cut off", name_, number);
       const int64_t begin = number;
       text.clear();
@@ -231,9 +228,16 @@ class Reader {
         }
       }
       if (c < 0 && (quoted || depth > 0))
-        throw UserError("{}:{}: the row that begins here is not closed, so the file was cut off", name_, begin);
-      if (!json(text, begin)) return;
+        throw UserError("{}: the row that begins here is not closed, so the file was cut off",
+                        row_place(name_, numbered ? -element : begin));
+      c = skip_to_element(number);
+      if (element == 1) numbered = c >= 0 && c != ']' && number == begin;
+      if (!json(text, numbered ? -element : begin)) return;
     }
+    bytes_.next();
+    if (skip_space(number) >= 0)
+      throw UserError("{}:{}: the file continues after the ] of its array; wanted one array, or one object per line",
+                      name_, number);
   }
 
   // Reads one record of a table: cells with `separator` between them. Quoted cells may have separators, line ends and
@@ -341,6 +345,15 @@ void Row::parse() {
   text.clear();
 }
 
+std::string row_place(const std::string& file, int64_t line) {
+  return line < 0 ? fmt::format("{}{}{})", file, kRowWord, -line) : fmt::format("{}:{}", file, line);
+}
+
+std::string file_of_place(const std::string& place) {
+  const size_t row = place.ends_with(')') ? place.rfind(kRowWord) : std::string::npos;
+  return place.substr(0, row == std::string::npos ? place.rfind(':') : row);
+}
+
 std::optional<TextRows> text_rows_named(std::string_view name) {
   const auto found = std::ranges::find(kTextRowNames, name);
   if (found == kTextRowNames.end()) return std::nullopt;
@@ -353,7 +366,7 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take, TextRows 
   const TakeRow noted = [&](Row row) { return seen = true, take(std::move(row)); };
   std::error_code unknown;
   if (const auto size = std::filesystem::file_size(file, unknown); !unknown) {
-    if (size == 0) throw UserError("{} is empty; write it again, or leave it out of `dataset`", file.string());
+    if (size == 0) throw UserError("{} is empty; write it again", file.string());
     const MappedFile refuses_lfs_pointers(file);
   }
   if (kind == ".parquet" || kind == ".arrow" || kind == ".feather") {
@@ -372,7 +385,7 @@ void read_rows(const std::filesystem::path& file, const TakeRow& take, TextRows 
       throw UserError("{}: files of kind '{}' cannot be read; wanted one of {} (also with .gz or .zst)", file.string(),
                       kind, fmt::join(kDataEnds, " "));
   }
-  if (!seen) throw UserError("{} has no rows; fill it, or leave it out of `dataset`", file.string());
+  if (!seen) throw UserError("{} has no rows; add rows to it", file.string());
 }
 
 }  // namespace fettle

@@ -16,9 +16,9 @@ namespace fettle {
 // One row. Parsing takes most of the time of reading JSON. So read_rows leaves the JSON text of a row unparsed, and the
 // caller calls parse(), perhaps on another thread.
 struct Row {
-  int64_t line = 0;              // first line of the row, from 1; in Parquet and Arrow files, number of the row
-  std::string text;              // JSON text for parse(); "" when `value` is set
-  nlohmann::ordered_json value;  // an object with the row's values by column
+  int64_t line = 0;                         // where the row is in the file (row_place)
+  std::string text;                         // JSON text for parse(); "" when `value` is set
+  nlohmann::ordered_json value;             // an object with the row's values by column
   std::vector<std::string> large_integers;  // integers of more than 64 bits in the text; `value` has floats instead
   std::string bad;                          // why the row cannot be read; "" when it can be read
 
@@ -26,6 +26,13 @@ struct Row {
   // not UTF-8, or nested too deeply.
   void parse();
 };
+
+// Returns where a row is, for messages. `line` is the first line of the row, from 1; in Parquet and Arrow files, the
+// number of the row. The result is then "FILE:LINE". If `line` is negative, it is minus the number of the row, because
+// rows of the file share lines. The result is then "FILE (row NUMBER)".
+std::string row_place(const std::string& file, int64_t line);
+// Returns FILE of a text that row_place made.
+std::string file_of_place(const std::string& place);
 
 // What becomes a row of a text file: a line that is not blank, the lines between blank lines, or the whole file. The
 // names are those of the text loader of Hugging Face's datasets.

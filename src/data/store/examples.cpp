@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/files/cache.h"
+#include "data/read/rows.h"
 
 namespace fettle {
 namespace {
@@ -96,7 +97,7 @@ std::string Examples::source(int64_t i) const {
   const Place at = place(i);
   const StoredRow& row = at.part.store->row(at.row);
   const std::string& file = (*at.part.files)[row.file];
-  return row.line == 0 ? file : fmt::format("{}:{}", file, row.line);
+  return row.line == 0 ? file : row_place(file, row.line);
 }
 
 std::vector<int64_t> Examples::row_numbers() const {

@@ -14,6 +14,7 @@
 
 #include "base/interrupt.h"
 #include "base/limits/cpus.h"
+#include "data/read/rows.h"
 
 namespace fettle {
 namespace {
@@ -124,7 +125,7 @@ class Pipeline {
       for (Row& row : chunk->rows) {
         if (stop.stop_requested()) return;
         chunk->lines.push_back(row.line);
-        chunk->outcomes.push_back(work_(row, fmt::format("{}:{}", name, row.line)));
+        chunk->outcomes.push_back(work_(row, row_place(name, row.line)));
         row = {};
       }
       lock.lock();

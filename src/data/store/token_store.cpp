@@ -18,10 +18,9 @@ namespace fs = std::filesystem;
 
 using nlohmann::json;
 
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr uint64_t kMostLine = (uint64_t{1} << 63) - 1;
-constexpr uint32_t kMostTrained = (uint32_t{1} << 30) - 1;
+constexpr uint32_t kMostTrained = (uint32_t{1} << 29) - 1;
 
 struct CloseStoreFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -261,9 +260,9 @@ void TokenWriter::add(const Example& example, uint32_t file, int64_t line, bool 
   end_ += words_.size();
   const StoredRow row{.end = end_,
                       .digest = digest(words_, classes, example),
-                      .line = static_cast<uint64_t>(line) & kMostLine,
-                      .continues = continues,
+                      .line = line,
                       .file = file,
+                      .continues = continues,
                       .trained = static_cast<uint32_t>(example.trained_tokens()) & kMostTrained,
                       .preference = static_cast<uint32_t>(example.preference) & 3};
   write(tokens_file_, words_.data(), words_.size() * sizeof(Token));

@@ -47,10 +47,10 @@ static_assert(sizeof(Token) == 4);
 struct StoredRow {
   uint64_t end = 0;             // end of the row's tokens in the store; they begin at the `end` of the previous row
   uint64_t digest = 0;          // hash of the row's tokens with their flags, classes, weights and preference
-  uint64_t line : 63 = 0;       // line of the row in the file; 0: not from a file
-  uint64_t continues : 1 = 0;   // the text of the previous row goes on in this one; both come from one row of the file
+  int64_t line = 0;             // Row::line; 0: not from a file
   uint32_t file = 0;            // number of the file in the data set
-  uint32_t trained : 30 = 0;    // Example::trained_tokens
+  uint32_t continues : 1 = 0;   // the text of the previous row goes on in this one; both come from one row of the file
+  uint32_t trained : 29 = 0;    // Example::trained_tokens
   uint32_t preference : 2 = 0;  // a Preference as a number
 };
 static_assert(sizeof(StoredRow) == 32);

@@ -24,6 +24,7 @@ class Set {
 
   ordered_json read() {
     if (!set_["path"].IsDefined()) throw UserError("{}: found a data set without `path`; add it", where(set_));
+    refuse_sharegpt();
     refuse_unknown_keys();
     read_place();
     const YAML::Node type = set_["type"];
@@ -115,6 +116,17 @@ class Set {
                                                  "trust_remote_code",
                                                  "chat_template"};
     return kKnown;
+  }
+
+  // The former type `sharegpt` rendered rows with a template of another library, which `conversation` named.
+  void refuse_sharegpt() const {
+    const std::string type = text(set_, "type"), conversation = text(set_, "conversation");
+    if (!type.starts_with("sharegpt")) return;
+    throw UserError(
+        "{}: Axolotl has replaced the data set type '{}'; write `type: chat_template`, which reads rows of ShareGPT "
+        "too, and set chat_template to {}",
+        where(set_["type"]), type,
+        conversation.empty() ? "the template, or to tokenizer_default for the model's own" : conversation);
   }
 
   // Reads where the rows are.
