@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/seconds_since.h"
 #include "data/read/rows.h"
 #include "data/store/row_pipeline.h"
@@ -36,6 +37,7 @@ class Filling {
  private:
   void take(uint32_t file, int64_t line, Outcome& outcome) {
     ++tally_.rows;
+    count_progress();
     if (seconds_since(shown_) > 0.5) {
       shown_ = Clock::now();
       const std::string sofar = fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate());

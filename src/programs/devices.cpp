@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/files/cache.h"
 #include "base/files/output_file.h"
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 #include "base/log.h"
 #include "base/seconds_since.h"
 #include "base/size_text.h"

@@ -6,7 +6,7 @@
 
 #include "base/files/cache.h"
 #include "base/files/run_files.h"
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/saved/checkpoint_list.h"
 #include "report/banner.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 #include "kernels/check.h"
 #include "programs/devices.h"
 #include "runtime/vendors/vendor.h"

@@ -1,8 +1,10 @@
 #include "runtime/buffer_builder.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -87,7 +89,8 @@ class BufferBuilder::State {
         part_of_(local_parts(*client_, layout_).part_of),
         part_bytes_(parts_[0].elements() * byte_size(shape.dtype)),
         missing_(parts_.size(), part_bytes_),
-        piece_limit_(std::max<int64_t>(1, staging_limit / kPiecesInFlight)) {
+        staging_limit_(staging_limit),
+        piece_limit_(std::max<int64_t>(1, staging_limit / kMostLargePieces)) {
     if (staging == Staging::kTransferManager && part_bytes_ > 0) {
       const Shape shard{shape.dtype, parts_[0].size};
       for (int i = 0; i < layout_.count(); ++i) {
@@ -104,7 +107,7 @@ class BufferBuilder::State {
     // Pieces must outlive their transfers, even when the array is never finished.
     while (!in_flight_.empty()) {
       try {
-        retire_oldest();
+        await_oldest();
       } catch (const Error&) {
       }
     }
@@ -132,16 +135,32 @@ class BufferBuilder::State {
     }
     if (transfers_.empty()) return hand_over(client_, shape_, layout_, memory_kind_, std::move(blocks_));
     DeviceBuffer buffer(client_, shape_, layout_, memory_kind_, {}, nullptr);
-    while (!in_flight_.empty()) retire_oldest();
+    while (!in_flight_.empty()) await_oldest();
     for (const auto& transfer : transfers_) buffer.add_shard(transfer == nullptr ? nullptr : transfer->take_buffer());
     return buffer;
   }
 
  private:
-  static constexpr int64_t kPiecesInFlight = 4;
+  static constexpr int64_t kMostLargePieces = 4;  // number of pieces of the largest size within staging_limit
   struct Piece {
     std::vector<PJRT_Event*> events;
     std::unique_ptr<HostBlock> bytes;
+    int64_t count = 0;
+  };
+
+  // The right to use `count` bytes of host memory for a piece. The piece takes it over when it is sent.
+  class Reservation {
+   public:
+    Reservation(State& state, int64_t count) : state_(state), count_(count) { state_.reserve(count); }
+    ~Reservation() {
+      if (count_ > 0) state_.give_back(count_);
+    }
+    Reservation(const Reservation&) = delete;
+    int64_t take() { return std::exchange(count_, 0); }
+
+   private:
+    State& state_;
+    int64_t count_;
   };
 
   void count_written(int part, int64_t count) {
@@ -150,17 +169,20 @@ class BufferBuilder::State {
                    shape_.to_string());
   }
 
-  // Cuts `bytes` into pieces and sends each piece to all devices that hold the part. At most kPiecesInFlight pieces are
-  // in transfer at a time.
+  // Cuts `bytes` into pieces and sends each piece to all devices that hold the part. `bytes` may be a mapped file, so
+  // copying them may wait for a disk. Several threads therefore copy at once, without the lock.
   void send(int part, int64_t offset, std::span<const std::byte> bytes) {
-    const std::lock_guard lock(mutex_);
     while (!bytes.empty()) {
       const size_t count = std::min<size_t>(bytes.size(), static_cast<size_t>(piece_limit_));
-      if (static_cast<int64_t>(in_flight_.size()) == kPiecesInFlight) retire_oldest();
+      Reservation reserved(*this, static_cast<int64_t>(count));
+      auto block = std::make_unique<HostBlock>(static_cast<int64_t>(count));
+      std::memcpy(block->data(), bytes.data(), count);
+      const std::lock_guard lock(mutex_);
       count_written(part, static_cast<int64_t>(count));
       Piece& piece = in_flight_.emplace_back();
-      piece.bytes = std::make_unique<HostBlock>(static_cast<int64_t>(count));
-      std::memcpy(piece.bytes->data(), bytes.data(), count);
+      piece.bytes = std::move(block);
+      piece.count = reserved.take();
+      changed_.notify_all();
       for (int i = 0; i < layout_.count(); ++i) {
         if (part_of_[i] != part) continue;
         piece.events.push_back(
@@ -171,10 +193,50 @@ class BufferBuilder::State {
     }
   }
 
-  void retire_oldest() {
-    const Piece piece = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    for (PJRT_Event* event : piece.events) pjrt::await(client_->api(), event, "sending to the device");
+  // Waits until `count` more bytes of host memory stay within the limit. A piece that is larger than the limit waits
+  // until it is the only one.
+  void reserve(int64_t count) {
+    std::unique_lock lock(mutex_);
+    while (staged_ > 0 && staged_ + count > staging_limit_) {
+      if (in_flight_.empty()) {  // other threads copy, or wait for a transfer
+        changed_.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      await_oldest();
+      lock.lock();
+    }
+    staged_ += count;
+  }
+
+  void give_back(int64_t count) {
+    {
+      const std::lock_guard lock(mutex_);
+      staged_ -= count;
+    }
+    changed_.notify_all();
+  }
+
+  // Waits for the oldest transfer and frees its memory. Does nothing if there is none.
+  void await_oldest() {
+    Piece piece;
+    {
+      const std::lock_guard lock(mutex_);
+      if (in_flight_.empty()) return;
+      piece = std::move(in_flight_.front());
+      in_flight_.pop_front();
+    }
+    std::exception_ptr failure;
+    for (PJRT_Event* event : piece.events) {
+      try {
+        pjrt::await(client_->api(), event, "sending to the device");
+      } catch (const Error&) {
+        failure = std::current_exception();
+      }
+    }
+    piece.bytes.reset();
+    give_back(piece.count);
+    if (failure) std::rethrow_exception(failure);
   }
 
   std::shared_ptr<const ClientHandle> client_;
@@ -184,9 +246,11 @@ class BufferBuilder::State {
   std::vector<Box> parts_;
   std::vector<int> part_of_;
   int64_t part_bytes_;
-  std::mutex mutex_;
+  std::mutex mutex_;              // protects missing_, staged_ and in_flight_, and orders the transfers
   std::vector<int64_t> missing_;  // bytes not yet written, by part
-  int64_t piece_limit_;
+  int64_t staging_limit_, piece_limit_;
+  int64_t staged_ = 0;               // bytes of host memory in pieces, from before they are copied until they are sent
+  std::condition_variable changed_;  // notified when staged_ gets smaller, or in_flight_ longer
   std::vector<std::shared_ptr<HostBlock>> blocks_;             // by part; used if transfers_ is empty
   std::vector<std::unique_ptr<PiecewiseTransfer>> transfers_;  // by position in layout_; null: another process's device
   std::deque<Piece> in_flight_;

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "runtime/handles.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 #include "runtime/pjrt.h"
 #include "runtime/vendors/plugin.h"
 #include "runtime/vendors/vendor.h"

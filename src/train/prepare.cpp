@@ -4,7 +4,7 @@
 
 #include "base/files/json_file.h"
 #include "base/files/run_files.h"
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 #include "base/log.h"
 #include "checkpoint/chat_files.h"
 #include "plan/mesh_choice.h"

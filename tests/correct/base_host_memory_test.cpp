@@ -1,8 +1,8 @@
 // Tests how the free memory and the CPUs of this machine are read, with fake files of proc and sys.
 #include <gtest/gtest.h>
 
-#include "base/host_memory.h"
 #include "base/limits/cpus.h"
+#include "base/limits/host_memory.h"
 #include "temp_folder.h"
 
 namespace fettle {

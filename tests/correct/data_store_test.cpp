@@ -8,10 +8,12 @@
 #include <cstdlib>
 #include <functional>
 #include <sstream>
+#include <thread>
 
 #include "data/batches/mix.h"
 #include "data/dataset.h"
 #include "data/store/data_cache.h"
+#include "data/store/file_hashes.h"
 #include "data_fixtures.h"
 
 namespace fettle {
@@ -124,7 +126,8 @@ struct Cache : ::testing::Test {
   }
   std::vector<fs::path> stores() const {
     std::vector<fs::path> out;
-    for (const auto& entry : fs::directory_iterator(spec.cache)) out.push_back(entry.path());
+    for (const auto& entry : fs::directory_iterator(spec.cache))
+      if (entry.path().filename() != "file_hashes") out.push_back(entry.path());
     return out;
   }
 };
@@ -286,8 +289,111 @@ TEST_F(Cache, AStoreThatIsReplacedStaysMapped) {
   TokenWriter third(folder.path() / "cache" / "third.partial");
   third.add({{1}, {1}}, 0, 1);
   third.add({{2}, {2}}, 0, 2);
-  EXPECT_EQ(third.finish({}, store)->size(), 2);
+  EXPECT_EQ(third.finish({}, store)->size(), 1) << "the store of the faster process is used";
   EXPECT_EQ(TokenStore::open(store)->size(), 1) << "when two are made at the same time, the first one stays";
+}
+
+// The run that makes the second store must not keep the disk space of its deleted files.
+TEST_F(Cache, OfTwoStoresOnlyOneStaysMapped) {
+  const auto mapped = [](const std::string& what) {
+    std::ifstream maps("/proc/self/maps");
+    std::stringstream text;
+    text << maps.rdbuf();
+    return text.str().find(what) != std::string::npos;
+  };
+  const fs::path place = folder.path() / "place";
+  std::shared_ptr<const TokenStore> first, second;
+  {
+    TokenWriter one(folder.path() / "one.partial"), two(folder.path() / "two.partial");
+    one.add({{1}, {1}}, 0, 1);
+    two.add({{1}, {1}}, 0, 1);
+    first = one.finish({}, place);
+    second = two.finish({}, place);
+  }
+  EXPECT_EQ(second->size(), 1);
+  EXPECT_TRUE(mapped(place.string()));
+  EXPECT_FALSE(mapped("two.partial"));
+  EXPECT_FALSE(fs::exists(folder.path() / "two.partial"));
+}
+
+TEST_F(Cache, DraftsOfStoppedRunsAreRemoved) {
+  fs::create_directory(spec.cache);
+  const auto draft = [&](const char* name, bool tokens, int age) {
+    const fs::path path = fs::path(spec.cache) / (name + std::string(".partial"));
+    const auto written = fs::file_time_type::clock::now() - std::chrono::hours(age);
+    fs::create_directory(path);
+    if (tokens) write_text(path / "tokens", "");
+    if (tokens) fs::last_write_time(path / "tokens", written);
+    fs::last_write_time(path, tokens ? fs::file_time_type::clock::now() - std::chrono::hours(100) : written);
+    return path;
+  };
+  const fs::path old = draft("a", true, 25), empty = draft("b", false, 25);
+  const fs::path written = draft("c", true, 23), begun = draft("d", false, 23);
+  load();
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_FALSE(fs::exists(empty));
+  EXPECT_TRUE(fs::exists(written));
+  EXPECT_TRUE(fs::exists(begun));
+}
+
+struct Hashes : ::testing::Test {
+  TempFolder folder;
+  fs::path file = folder.write("rows.jsonl", "first");
+  FileHashes hashes{folder.path() / "hashes", std::chrono::nanoseconds(0)};
+
+  // The clock of a file system is coarse.
+  static void wait() { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }
+  fs::path remembered() const { return fs::directory_iterator(folder.path() / "hashes")->path(); }
+};
+
+TEST_F(Hashes, AnUnchangedFileIsNotReadAgain) {
+  wait();
+  const std::string hash = hashes.of(file);
+  EXPECT_EQ(hashes.of(file), hash);
+  std::string text = read_text(remembered());
+  ASSERT_TRUE(text.ends_with(hash));
+  const std::string other(hash.size(), '0');
+  write_text(remembered(), text.substr(0, text.size() - hash.size()) + other);
+  EXPECT_EQ(hashes.of(file), other) << "the hash is the remembered one";
+  write_text(remembered(), text.substr(0, text.size() - 1));
+  EXPECT_EQ(hashes.of(file), hash) << "a hash without its end is not used";
+}
+
+TEST_F(Hashes, AChangeIsNoticedThatKeepsSizeAndTime) {
+  wait();
+  const std::string hash = hashes.of(file);
+  const auto time = fs::last_write_time(file);
+  wait();
+  std::fstream(file, std::ios::in | std::ios::out) << "other";
+  fs::last_write_time(file, time);
+  ASSERT_EQ(fs::file_size(file), 5u);
+  EXPECT_NE(hashes.of(file), hash);
+}
+
+TEST_F(Hashes, AFileThatWasJustChangedIsNotRemembered) {
+  const FileHashes usual(folder.path() / "usual");
+  const std::string hash = usual.of(file);
+  EXPECT_FALSE(fs::exists(folder.path() / "usual"));
+  EXPECT_EQ(hash, hashes.of(file));
+}
+
+TEST_F(Hashes, UnusedHashesAreRemoved) {
+  wait();
+  hashes.of(file);
+  hashes.remove_unused(std::chrono::hours(1));
+  const fs::path path = remembered();
+  fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  hashes.remove_unused(std::chrono::hours(1));
+  EXPECT_FALSE(fs::exists(path));
+}
+
+// The files of the rows are not read again when the next run starts.
+TEST_F(Cache, TheHashesOfTheRowsAreRemembered) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));
+  load();
+  EXPECT_FALSE(fs::is_empty(fs::path(spec.cache) / "file_hashes"));
+  EXPECT_EQ(load().train.size(), 3u);
+  EXPECT_EQ(stores().size(), 1u);
 }
 
 TEST_F(Cache, ProcessesMayFillItTogether) {

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -85,6 +88,73 @@ TEST_P(Build, NothingIsLeftAfterFinish) {
   builder.finish();
   EXPECT_THROW(builder.parts(), InternalError);
   EXPECT_THROW(builder.finish(), InternalError);
+}
+
+// Two pages that stand for a file on a slow disk. The first read of a page waits until both pages are being read, or
+// for five seconds.
+class SlowPages {
+ public:
+  SlowPages() {
+    bytes_ = static_cast<std::byte*>(mmap(nullptr, 2 * size(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    first_ = bytes_;
+    readers_ = 0;
+    struct sigaction wait = {};
+    wait.sa_sigaction = serve;
+    wait.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &wait, &before_);
+  }
+  ~SlowPages() {
+    sigaction(SIGSEGV, &before_, nullptr);
+    munmap(bytes_, 2 * size());
+  }
+  SlowPages(const SlowPages&) = delete;
+  static size_t size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+  std::span<const std::byte> page(size_t number) const { return {bytes_ + number * size(), size()}; }
+  static bool read_together() { return readers_ == 2; }
+
+ private:
+  static void serve(int, siginfo_t* info, void*) {
+    auto* at = static_cast<std::byte*>(info->si_addr);
+    if (at < first_ || at >= first_ + 2 * size()) _exit(1);
+    ++readers_;
+    for (int i = 0; i < 500 && readers_ < 2; ++i) usleep(10'000);
+    if (readers_ < 2) readers_ = 100;  // nobody else came
+    mprotect(first_ + static_cast<size_t>(at - first_) / size() * size(), size(), PROT_READ);
+  }
+
+  static inline std::atomic<std::byte*> first_ = nullptr;
+  static inline std::atomic<int> readers_ = 0;
+  std::byte* bytes_;
+  struct sigaction before_ = {};
+};
+
+TEST_P(Build, ThreadsReadFilesAtTheSameTime) {
+  const auto page = static_cast<int64_t>(SlowPages::size());
+  const Shape shape{DType::kU8, {2 * page}};
+  BufferBuilder builder(eight_devices(), shape, Layout::replicated(shape.dims, 2), "", GetParam(), 8 * page);
+  const SlowPages pages;
+  std::thread other([&] { builder.write(0, 0, pages.page(0)); });
+  builder.write(0, page, pages.page(1));
+  other.join();
+  EXPECT_TRUE(SlowPages::read_together());
+  const DeviceBuffer buffer = builder.finish();
+  buffer.wait();
+}
+
+// The limit holds one piece, so all but one thread wait.
+TEST_P(Build, ManyThreadsShareLittleMemory) {
+  constexpr int kThreads = 8;
+  constexpr int64_t kEach = 200;
+  const Shape shape{DType::kU8, {kThreads * kEach}};
+  const std::vector<std::byte> bytes = some_bytes(shape.bytes());
+  BufferBuilder builder(eight_devices(), shape, Layout::replicated(shape.dims, 2), "", GetParam(), 1);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&, i] { builder.write(0, i * kEach, std::span(bytes).subspan(i * kEach, kEach)); });
+  for (std::thread& thread : threads) thread.join();
+  const DeviceBuffer buffer = builder.finish();
+  buffer.wait();
+  EXPECT_EQ(std::memcmp(buffer.download().data(), bytes.data(), bytes.size()), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Staging, Build,

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/interrupt.h"
+#include "base/progress.h"
 #include "environment.h"
 #include "processes.h"
 #include "runtime/rendezvous/fate.h"
@@ -420,6 +421,27 @@ TEST(Rendezvous, AHangEndsAllWithATable) {
   EXPECT_THAT(text, HasSubstr("made no progress"));
   EXPECT_THAT(text, HasSubstr("loading weights"));
   EXPECT_THAT(text, HasSubstr("process  host"));
+}
+
+// Process 1 downloads slowly, and process 0 waits for it. The limit is 0.6 s.
+TEST(Rendezvous, LongWorkWithProgressIsNoHang) {
+  testing::internal::CaptureStderr();
+  const auto start = Clock::now();
+  const auto processes = start_processes(2, [&](const ProcessPlace& place) {
+    Rendezvous run = join(place);
+    FateTimes times = kFast;
+    times.hang = 0.1;
+    Fate fate(run, times);
+    for (int i = 0; place.rank == 1 && i < 40; ++i) {
+      count_progress();
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    run.get("never", Seconds(20));
+    return 1;
+  });
+  EXPECT_THAT(wait_for(processes), Each(4));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("made no progress"));
+  EXPECT_GT(seconds_since(start), 2) << "the run ends only after the progress has ended";
 }
 
 }  // namespace

@@ -7,17 +7,20 @@
 #include "base/files/cache.h"
 #include "base/files/own_program.h"
 #include "base/files/private_files.h"
-#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/process_name.h"
 #include "data/read/data_files.h"
 #include "data/read/rows.h"
+#include "data/store/file_hashes.h"
 
 namespace fettle {
 namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::hours;
+
+constexpr const char* kHashes = "file_hashes";  // the subfolder for the hashes of data files
+constexpr hours kUnused(24 * 30);               // stores and hashes that no run used for this time are removed
 
 // The key includes the program's own file, because another version may make other tokens from the same rows.
 const std::string& program_key() {
@@ -106,8 +109,8 @@ std::string DataCache::key(const DataSource& source, const Tokenizer& tokenizer,
   };
   add_all(source.columns);
   add_all(source.tags);
-  const auto interruptible = [] { InterruptScope::check("the data files were hashed"); };
-  for (const fs::path& file : source.files) key.add(kind_of(file)).add_file(file, interruptible);
+  const FileHashes hashes(folder_ / kHashes);
+  for (const fs::path& file : source.files) key.add(kind_of(file)).add(hashes.of(file));
   return key.text();
 }
 
@@ -137,11 +140,14 @@ void DataCache::remove_old() const {
     const std::string name = entry.path().filename().string();
     const bool partial = name.ends_with(".partial");
     if (!partial && !(name.size() == 32 && fs::exists(entry.path() / "store.json", error))) continue;
-    // A draft that was last written more than a day ago belongs to a run that was stopped.
-    const fs::path used = partial ? entry.path() / "tokens" : entry.path();
+    // A draft that was last written more than a day ago belongs to a run that was stopped. It may have been stopped
+    // before it made the file, or while it deleted the draft.
+    const bool has_tokens = partial && fs::exists(entry.path() / "tokens", error);
+    const fs::path used = has_tokens ? entry.path() / "tokens" : entry.path();
     const auto age = fs::file_time_type::clock::now() - fs::last_write_time(used, error);
-    if (!error && age > (partial ? hours(24) : hours(24 * 30))) fs::remove_all(entry.path(), error);
+    if (!error && age > (partial ? hours(24) : kUnused)) fs::remove_all(entry.path(), error);
   }
+  FileHashes(folder_ / kHashes).remove_unused(kUnused);
 }
 
 }  // namespace fettle

@@ -16,7 +16,7 @@
 namespace fettle {
 
 // The key of a data set's store covers everything that changes a row's tokens:
-// - the bytes of the data files, and how rows are read;
+// - the bytes of the data files (file_hashes.h), and how rows are read;
 // - the tokenizer's files;
 // - the chat template, and as much of the start time (DataSpec::started) as the template can write;
 // - the members of DataSpec that change tokens;
@@ -37,7 +37,8 @@ class DataCache {
   // when the store exists but is damaged, so that it must be replaced; otherwise to false.
   std::shared_ptr<const TokenStore> find(const std::string& key, bool& damaged) const;
   // Returns the path of a draft: a folder in which a store of this key is made. The name is unique among all processes
-  // and machines. Also removes stores that no run used for 30 days, and earlier drafts that nobody wrote to for a day.
+  // and machines. Also removes stores and hashes of data files that no run used for 30 days, and earlier drafts that
+  // nobody wrote to for a day.
   std::filesystem::path draft(const std::string& key) const;
   // Returns the final folder, to which TokenWriter::finish renames the draft; "" when the store is not kept.
   std::filesystem::path place(const std::string& key) const { return key.empty() ? "" : folder_ / key; }

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/interrupt.h"
+#include "data/store/read_progress.h"
 
 namespace fettle {
 namespace {
@@ -38,8 +38,11 @@ std::optional<uint64_t> checksum(const fs::path& file) {
   if (!in) return std::nullopt;
   XXH3_64bits_reset(state.get());
   std::vector<char> block(kBufferBytes);
+  std::error_code unknown;
+  ReadProgress progress("data: checking the stored rows", static_cast<int64_t>(fs::file_size(file, unknown)),
+                        "the stored rows were checked");
   while (const size_t count = std::fread(block.data(), 1, block.size(), in.get())) {
-    InterruptScope::check("the stored tokens were checked");
+    progress.add(static_cast<int64_t>(count));
     XXH3_64bits_update(state.get(), block.data(), count);
   }
   if (std::ferror(in.get())) return std::nullopt;
@@ -287,6 +290,10 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   about << written({{"store", info}, {"xxh3", checksum(info)}}) << "\n";
   about.close();
   if (!about) fail();
+  // If another process has made the same store meanwhile, that store is used, and the destructor deletes this one. It
+  // must not be mapped then: the disk space of a deleted file is free only when no process maps it.
+  const auto other = [&] { return place.empty() || replace ? nullptr : TokenStore::open(place); };
+  if (auto made = other()) return made;
   std::string problem;
   std::shared_ptr<const TokenStore> store = TokenStore::open(folder_, &problem);
   if (!store)
@@ -305,6 +312,8 @@ std::shared_ptr<const TokenStore> TokenWriter::finish(const json& report, const 
   else if (!fs::exists(place)) {
     errno = error.value();
     fail();
+  } else if (auto made = other()) {
+    return made;
   }
   return store;
 }

@@ -118,10 +118,11 @@ class TokenWriter {
 
   // Each label must be its token id or kIgnore. For `continues`, see StoredRow.
   void add(const Example& example, uint32_t file, int64_t line, bool continues = false);
-  // Closes the store, maps it, renames its folder to `place` and returns it. If `place` is empty or already exists (for
-  // example because another process was faster), the folder keeps its name, and the writer's destructor removes the
-  // files; the returned store stays valid. If `replace` is true, the new store instead takes the place of an existing
-  // one, provided that the file system can swap two folders. Throws UserError when the store cannot be read back.
+  // Closes the store, maps it, renames its folder to `place` and returns it. If another process was faster and `place`
+  // has a store that can be read, returns that store, and the writer's destructor removes this one. If `place` is
+  // empty, or has a store that cannot be read, the folder keeps its name, and the destructor removes the files; the
+  // returned store stays valid. If `replace` is true, the new store instead takes the place of an existing one,
+  // provided that the file system can swap two folders. Throws UserError when the store cannot be read back.
   std::shared_ptr<const TokenStore> finish(const nlohmann::json& report, const std::filesystem::path& place,
                                            bool replace = false);
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/progress.h"
 
 namespace fettle {
 namespace {
@@ -153,7 +154,8 @@ void Fate::publish() {
               {"beat", ++beat_},
               {"phase", phase_},
               {"step", step_},
-              {"launched", launched_}};
+              {"launched", launched_},
+              {"progress", progress_count()}};
     if (const int signal = InterruptScope::signal(); signal != 0) status["signal"] = signal;
     if (run_.rank() == 0 && signal_ != 0) status["stop_signal"] = signal_;
     if (held_ >= 0) status["held"] = held_;
@@ -181,7 +183,8 @@ Json Fate::observe(int rank) {
                                  "together, with resume_from_checkpoint=true",
                                  run_.name_of(rank)));
   seen.left = status.value("left", false);
-  const std::string progress = fmt::format("{} {}", status.value("phase", ""), status.value("launched", int64_t{0}));
+  const std::string progress = fmt::format("{} {} {}", status.value("phase", ""), status.value("launched", int64_t{0}),
+                                           status.value("progress", int64_t{0}));
   if (progress != seen.progress) {
     seen.progress = progress;
     seen.progressed = now;
@@ -210,6 +213,10 @@ void Fate::look_at_all() {
   int64_t stop_at = 0;
   bool all_held = true;
   int hanging = -1;
+  // In phases other than training, processes wait for each other: one of them may download or tokenise for all. So such
+  // a phase hangs only if no process makes progress.
+  Clock::time_point latest = seen_[0].progressed;
+  for (const Seen& seen : seen_) latest = std::max(latest, seen.progressed);
   for (int rank = 0; rank < run_.size(); ++rank) {
     const Json status = observe(rank);
     const int given = status.value("signal", 0);
@@ -218,8 +225,9 @@ void Fate::look_at_all() {
     stop_at = std::max(stop_at, status.value("held", int64_t{0}));
     const Seen& seen = seen_[static_cast<size_t>(rank)];
     const bool trains = status.value("phase", "") == kTraining;
-    const double limit = trains ? times_.hang : kOtherPhases * times_.hang;
-    if (!seen.left && seconds_since(seen.progressed) > limit && hanging < 0) hanging = rank;
+    const bool hangs = trains ? seconds_since(seen.progressed) > times_.hang
+                              : seconds_since(std::max(latest, seen.progressed)) > kOtherPhases * times_.hang;
+    if (!seen.left && hangs && hanging < 0) hanging = rank;
   }
   if (hanging >= 0)
     end(kDeviceCode,

@@ -19,7 +19,8 @@ namespace fettle {
 struct FateTimes {
   double beat = 0.5;    // seconds between two signs of life
   double silence = 8;   // a process without a sign of life for this time counts as dead
-  double hang = 3600;   // a training step that takes this long counts as hanging; other phases get six times as long
+  double hang = 3600;   // a training step that takes this long counts as hanging; other phases may go on for six times
+                        // as long without progress (base/progress.h) in any process
   double farewell = 3;  // longest time that a process waits before it ends: until others know of its failure, and for
                         // before_end
   // Reads FETTLE_HEARTBEAT_SECONDS (silence) and FETTLE_HANG_SECONDS (hang). Throws UserError when one is not a number

@@ -7,7 +7,7 @@
 #include <future>
 #include <string>
 
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 #include "checkpoint/saved/state.h"
 #include "report/run_record.h"
 #include "step/state/snapshot.h"

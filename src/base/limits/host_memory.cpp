@@ -1,4 +1,4 @@
-#include "base/host_memory.h"
+#include "base/limits/host_memory.h"
 
 #include <sys/resource.h>
 
