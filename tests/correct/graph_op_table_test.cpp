@@ -266,6 +266,17 @@ TEST(OpTable, GradientsOf16BitFloatsAreAddedUpInF32) {
   }
 }
 
+// For example the head's gradient, if the table is also the head.
+TEST(OpTable, GradientsOfABf16TablesRowsAreAddedToItsOtherGradient) {
+  GraphRun run;
+  const Tensor table = run.input(bf16({2, 1}, {1, 1}));
+  const Tensor rows = convert(take(table, full(0, {DType::kI32, {126}})), DType::kF32);
+  const Tensor whole = convert(table, DType::kF32);
+  run.output("grad", grad(reduce_sum(rows, {0, 1}) + reduce_sum(whole * 3.0, {0, 1}), {table})[0]);
+  EXPECT_THAT(run.program().text(), testing::Not(testing::ContainsRegex("stablehlo.add [^:]*: tensor<2x1x")));
+  EXPECT_EQ(run.run().at("grad").elements, (std::vector<double>{129, 3}));
+}
+
 TEST(OpTable, FlopsAreThoseOfTheCases) {
   for (const FlopsCase& c : flops_cases()) {
     Program program;

@@ -14,6 +14,15 @@ bool any(const std::vector<bool>& flags) {
   return false;
 }
 
+// Returns sum + ct. If ct is the rounded result of an op that can add to a sum (the gradient of a table's rows), the
+// sum is rounded instead, and there is no second table.
+Tensor add(const Tensor& sum, const Tensor& ct) {
+  const Tensor exact = before_rounding(ct);
+  const Accumulate accumulate = op_row(Block::current().node(exact.node()).op).accumulate;
+  if (exact.dtype() == ct.dtype() || accumulate == nullptr) return sum + ct;
+  return convert(accumulate(convert(before_rounding(sum), DType::kF32), exact), ct.dtype());
+}
+
 std::vector<bool> operand_flags(const Node& node, const ActiveFlags& active) {
   std::vector<bool> out;
   for (const Tensor& operand : node.operands) out.push_back(active[operand.node()][operand.result()]);
@@ -42,6 +51,13 @@ ActiveFlags propagate(const Block& block, int32_t limit, const std::vector<Tenso
 }
 
 }  // namespace
+
+Tensor before_rounding(const Tensor& x) {
+  const Node& node = Block::current().node(x.node());
+  const bool rounded = node.op == Op::kConvert && node.operands[0].dtype() == DType::kF32 &&
+                       byte_size(x.dtype()) < byte_size(DType::kF32);
+  return rounded ? node.operands[0] : x;
+}
 
 ScanActivity scan_activity(const Node& scan, std::vector<bool> operands) {
   const auto& loop = scan.get<Loop>();
@@ -79,7 +95,7 @@ std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vect
     internal_check(ct.shape() == at.shape(), "the VJP gave the cotangent {} for the value {} (at {})",
                    ct.shape().to_string(), at.shape().to_string(), PathScope::path());
     Tensor& sum = cts[at.node()][at.result()];
-    sum = sum ? sum + ct : ct;
+    sum = sum ? add(sum, ct) : ct;
   };
   for (size_t i = 0; i < outputs.size(); ++i) accumulate(outputs[i], cotangents[i]);
 

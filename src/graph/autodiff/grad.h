@@ -18,6 +18,10 @@ std::vector<Tensor> grad(const Tensor& y, const std::vector<Tensor>& wrt);
 std::vector<Tensor> backprop(const std::vector<Tensor>& outputs, const std::vector<Tensor>& cotangents,
                              const std::vector<Tensor>& wrt);
 
+// If x, a value of the current block, was computed in f32 and then rounded to fewer bits, returns the value in f32.
+// Otherwise, returns x.
+Tensor before_rounding(const Tensor& x);
+
 // The active operands and results of a scan: those that depend on a value whose gradient is wanted. Only floats can be
 // active. scan_activity() gets the operands that are active before the loop. A carry can also become active in a later
 // trip; it then counts as active from the start.

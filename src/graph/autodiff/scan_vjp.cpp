@@ -118,11 +118,9 @@ class ReverseLoop {
 
   // Returns sum + grad in f32.
   Tensor add_up(const Tensor& sum, const Tensor& grad) {
-    const Node& node = body_->node(grad.node());
-    // A gradient that was computed in f32 and then rounded is added before it is rounded.
-    if (node.op == Op::kConvert && node.operands[0].dtype() == DType::kF32) return add_up(sum, node.operands[0]);
-    const Accumulate accumulate = op_row(node.op).accumulate;
-    return accumulate != nullptr ? accumulate(sum, grad) : sum + convert(grad, DType::kF32);
+    const Tensor exact = before_rounding(grad);
+    const Accumulate accumulate = op_row(body_->node(exact.node()).op).accumulate;
+    return accumulate != nullptr ? accumulate(sum, exact) : sum + convert(exact, DType::kF32);
   }
 
   // Returns the values of the copy that depend on the carries. The other values depend only on the slices (for example,
