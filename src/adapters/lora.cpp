@@ -358,7 +358,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     const Tensor& row_scales) {
   internal_check(!row_scales || (!options.dora && options.layers.empty()),
                  "scales of rows are only for plain LoRA on all layers");
-  const bool drops = key != nullptr && options.dropout > 0;
+  const bool drops = key != nullptr && options.active_dropout() > 0;
   const PositionKey keys = drops ? *key : PositionKey{};
   return [options, compute, drops, keys, rules, row_scales](const Layer& layer, const std::string& module,
                                                             const Tensor& x, const Tensor& y) -> Tensor {
@@ -367,7 +367,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
     Tensor input = x;
     if (drops) {
       const Tensor use = convert(layer.index, DType::kU32) * 0x9e3779b9 + static_cast<double>(fnv1a(module));
-      input = dropout(x, options.dropout, {bit_xor(keys.seed, use), keys.sequences, keys.positions});
+      input = dropout(x, options.active_dropout(), {bit_xor(keys.seed, use), keys.sequences, keys.positions});
     }
     auto times = [&](const Tensor& value, const char* part, bool in_first = false) {
       return product(rules, value, layer[module + part], {.transposed = in_first});
@@ -393,7 +393,7 @@ std::function<Tensor(const Layer&, const std::string&, const Tensor&, const Tens
 
 void add_lora(Forward& forward, const LoraOptions& options, const PositionKey* key, const Tensor& row_scales) {
   forward.adapt = lora_adapt(options, forward.compute, key, &forward.sharding, row_scales);
-  const bool drops = key != nullptr && options.dropout > 0;
+  const bool drops = key != nullptr && options.active_dropout() > 0;
   if (!drops && !options.dora && options.layers.empty() && !row_scales)
     forward.low_rank = [scale = options.scale()](const Layer& layer, const std::string& module) {
       const std::string a = module + ".lora_A.weight";

@@ -28,7 +28,8 @@ struct ExpertParameter {
 struct LoraOptions {
   int64_t rank = 8;
   double alpha = 16;
-  double dropout = 0;
+  double dropout = 0;                // as adapter_config.json says
+  bool dropout_is_off = false;       // training ignores `dropout` (disable_dropout)
   bool rslora = false;               // scale alpha / sqrt(r) instead of alpha / r (Kalajdzievski 2023)
   std::vector<std::string> modules;  // names within a layer: "self_attn.q_proj"
   bool fan_in_fan_out = false;       // base weights are [in, out]
@@ -44,6 +45,7 @@ struct LoraOptions {
   // and head, which PEFT stores without naming them if the vocabulary was resized.
   std::vector<std::string> only_stored = {};
 
+  double active_dropout() const { return dropout_is_off ? 0 : dropout; }
   // Returns the `scale` in scale * B A, for a module whose rank and alpha are `factor` times the options' rank and
   // alpha.
   double scale(int64_t factor = 1) const;

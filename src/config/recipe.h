@@ -77,7 +77,7 @@ struct Recipe {
   double pref_ftx = 0;  // weight of the chosen reply's cross-entropy in the loss
   double dpo_label_smoothing = 0;
   std::string disable_dropout = "auto";  // auto: dropout is off in the stages of the recipe's tool
-  bool dropout_is_off = false;           // what disable_dropout means for this stage; lora_dropout is then 0
+  bool dropout_is_off = false;           // what disable_dropout means for this stage: lora_dropout has no effect
   double simpo_gamma = 0.5;
   double center_rewards_coefficient = 0;
   double kto_chosen_weight = 1, kto_rejected_weight = 1;

@@ -355,11 +355,18 @@ void ConfigReader::read_sparse_layers(ModelConfig& config) const {
 }
 
 std::vector<std::string> differing_settings(const ModelConfig& a, const ModelConfig& b) {
+  // An empty list means the same value for all layers.
+  const auto by_layer = [](auto list, int64_t layers, auto usual) {
+    if (list.empty()) list.assign(static_cast<size_t>(layers), usual);
+    return list;
+  };
+  const auto window = [&](const ModelConfig& c) { return by_layer(c.window, c.num_hidden_layers, int64_t{0}); };
+  const auto rotates = [&](const ModelConfig& c) { return by_layer(c.rotates, c.num_hidden_layers, true); };
   const std::pair<bool, const char*> settings[] = {
-      {a.rope == b.rope && a.local_rope == b.local_rope && a.rotates == b.rotates, "rope_parameters"},
+      {a.rope == b.rope && a.local_rope == b.local_rope && rotates(a) == rotates(b), "rope_parameters"},
       {a.norm_eps == b.norm_eps, "rms_norm_eps"},
       {a.hidden_act == b.hidden_act, "hidden_act"},
-      {a.window == b.window && a.attention_chunk == b.attention_chunk, "sliding_window"},
+      {window(a) == window(b) && a.attention_chunk == b.attention_chunk, "sliding_window"},
       {a.attention_scale == b.attention_scale && a.query_growth == b.query_growth, "scales of attention"},
       {a.embedding_scale == b.embedding_scale && a.residual_scale == b.residual_scale && a.logit_scale == b.logit_scale,
        "multipliers"},

@@ -109,10 +109,12 @@ void require_disk(const Run& run, const ModelRepository& base, const RunLength& 
   const bool surely = (saves && run.best.patience == 0 && !run.best.save) || (saves ? one : 0) + rest > free;
   const std::optional<int64_t> limit = save_total_limit_within(run, base, present, free - parts - state);
   const std::string text = fmt::format(
-      "output_dir: {} {} {} of disk space ({} checkpoint{} of {}{} and the result{}{}), but {} are free; {}free some "
-      "space, or choose another disk",
-      folder.string(), surely ? "needs" : "may need", size_text(needed), count, count == 1 ? "" : "s", size_text(one),
-      saves ? "" : " if the run is interrupted",
+      "output_dir: {} {} {} of disk space ({}the result{}{}), but {} are free; {}free some space, or choose another "
+      "disk",
+      folder.string(), surely ? "needs" : "may need", size_text(saves || !surely ? needed : rest),
+      saves     ? fmt::format("{} checkpoint{} of {} and ", count, count == 1 ? "" : "s", size_text(one))
+      : !surely ? fmt::format("a checkpoint of {}, if the run is interrupted, and ", size_text(one))
+                : "",
       needs.several ? " and temporary files in which the processes pass their weights" : "",
       state > 0 ? fmt::format(", and {} in offload_dir, which is on the same disk", size_text(state)) : "",
       size_text(free), limit ? fmt::format("set save_total_limit: {} or fewer, or larger save_steps, ", *limit) : "");

@@ -35,9 +35,12 @@ void stop_not_finite(Devices& devices, const Run& run, TrainState& state, const 
   if (state.step == 0 && bad.size() == all.size())
     throw UserError(
         "step 1: loss {}, gradient norm {}. {} {}. Perhaps the model's weights are broken: try `fettle generate`. "
-        "Perhaps the values are too large for 16 bits: set bf16: false and fp16: false. If neither is the cause, check "
-        "these rows{}",
-        outcome.loss, outcome.grad_norm, what, fmt::join(bad.empty() ? all : bad, ", "), skip);
+        "{}Otherwise check these rows{}",
+        outcome.loss, outcome.grad_norm, what, fmt::join(bad.empty() ? all : bad, ", "),
+        run.precision.compute == DType::kF32 ? ""
+                                             : "Perhaps the values are too large for 16 bits: set bf16, pure_bf16 and "
+                                               "fp16 to false to compute in float32. ",
+        skip);
   if (!bad.empty() && bad.size() < all.size()) save();
   const auto kept = newest_checkpoint(run.output.folder);
   throw UserError(

@@ -26,14 +26,17 @@ TEST_F(RecipeShape, DefaultsOfTrlFollowOverrides) {
 
 // The trainers of preferences turn dropout off by default. LLaMA-Factory's does not do so for reward models.
 TEST_F(RecipeShape, DropoutIsOffWhereTheToolTurnsItOff) {
-  const auto dropout = [&](const std::string& text) { return read(text + "lora_dropout: 0.1\n").lora_dropout; };
+  const auto dropout = [&](const std::string& text) {
+    const Recipe recipe = read(text + "lora_dropout: 0.1\n");
+    return recipe.dropout_is_off ? 0 : recipe.lora_dropout;
+  };
   const std::string swift = "model: m\ntuner_type: lora\nrlhf_type: ", axolotl = kAxolotlRun + "adapter: lora\n";
   const std::string own = "model_name_or_path: m\ndataset: r\nstage: ", trl = kTrl + "use_peft: true\n";
   for (const std::string& off : {own + "dpo\n", own + "kto\n", own + "orpo\n", swift + "dpo\n", swift + "simpo\n",
                                  swift + "kto\n", swift + "rm\n", axolotl + "rl: dpo\n", axolotl + "rl: orpo\n",
                                  axolotl + "reward_model: true\n", trl + "stage: dpo\n", trl + "stage: rm\n"}) {
     EXPECT_EQ(dropout(off), 0) << off;
-    EXPECT_NE(said_.find("lora_dropout is 0: "), std::string::npos) << said_;
+    EXPECT_NE(said_.find("lora_dropout has no effect: "), std::string::npos) << said_;
     EXPECT_EQ(dropout(off + "disable_dropout: False\n"), 0.1) << off;
   }
   for (const std::string& on : {own + "sft\n", own + "rm\n", std::string("model: m\ntuner_type: lora\n"), axolotl, trl})
@@ -48,7 +51,7 @@ TEST_F(RecipeShape, TrlsOrpoHasTheDefaultsOfPreferences) {
   EXPECT_EQ(orpo.stage, "dpo");
   EXPECT_EQ(orpo.pref_loss, "orpo");
   EXPECT_EQ(orpo.learning_rate, 1e-6);
-  EXPECT_EQ(orpo.lora_dropout, 0);
+  EXPECT_TRUE(orpo.dropout_is_off);
 }
 
 // TRL 1.7 and later add the loss that balances experts by default, but not for reward models, ORPO and CPO.

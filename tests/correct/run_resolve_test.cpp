@@ -58,12 +58,13 @@ TEST(Resolve, AContinuedAdapterKeepsItsOptions) {
   EXPECT_EQ(said, "");
   EXPECT_EQ(own.dropout, 0.25);
   EXPECT_EQ(options({"lora_dropout=0"}).dropout, 0);
-  EXPECT_EQ(options({"stage=dpo"}).dropout, 0) << "dropout is off in this stage";
-  EXPECT_EQ(options({"stage=dpo", "disable_dropout=false"}).dropout, 0.25);
-  options({"lora_rank=4", "lora_alpha=8", "lora_target=q_proj,down_proj", "use_rslora=false"});
+  EXPECT_EQ(options({"stage=dpo"}).active_dropout(), 0) << "dropout is off in this stage";
+  EXPECT_EQ(options({"stage=dpo"}).dropout, 0.25) << "the adapter keeps its value for later runs";
+  EXPECT_EQ(options({"stage=dpo", "disable_dropout=false"}).active_dropout(), 0.25);
+  options({"lora_rank=4", "lora_alpha=8", "lora_target=all", "use_rslora=false", "use_dora=false"});
   EXPECT_EQ(said, "") << "the adapter has these options";
-  for (const std::string word :
-       {"lora_rank=8", "lora_alpha=77", "use_rslora=true", "use_dora=true", "additional_target=lm_head"}) {
+  for (const std::string word : {"lora_rank=8", "lora_alpha=77", "use_rslora=true", "use_dora=true",
+                                 "lora_target=q_proj", "additional_target=lm_head"}) {
     const LoraOptions same = options({word});
     EXPECT_EQ(same.rank, own.rank);
     EXPECT_EQ(same.alpha, own.alpha);

@@ -124,10 +124,8 @@ void refuse_empty(const std::string& name, const std::string& where) {
 void turn_dropout_off(Recipe& recipe, const Dialect& dialect) {
   const bool by_default = recipe.disable_dropout == "auto" && dialect.without_dropout.contains(recipe.stage);
   recipe.dropout_is_off = by_default || recipe.disable_dropout == "true";
-  if (recipe.lora_dropout == 0 || !recipe.dropout_is_off) return;
-  recipe.lora_dropout = 0;
-  if (by_default)
-    info("lora_dropout is 0: {} turns dropout off in stage {}, unless disable_dropout is false",
+  if (by_default && recipe.lora_dropout != 0)
+    info("lora_dropout has no effect: {} turns dropout off in stage {}, unless disable_dropout is false",
          dialect.tool.empty() ? "LLaMA-Factory" : dialect.tool, recipe.stage);
 }
 

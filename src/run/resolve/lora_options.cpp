@@ -41,19 +41,15 @@ bool is_set(const Recipe& recipe, const char* key) {
   return recipe.places.has(key) && !recipe.places.of_tool(key);
 }
 
-// Returns the options of an adapter that is trained further or applied. As in PEFT, its own dropout counts unless the
-// recipe sets another one or turns dropout off. Warns of keys that ask for another adapter.
-LoraOptions continued_options(const Recipe& recipe, const Model& model, const std::string& adapter) {
-  const AdapterFolder folder = open_adapter(adapter);
-  LoraOptions options = adapter_options(folder, model);
-  options.dropout = recipe.lora_dropout;
-  if (!is_set(recipe, "lora_dropout") && !recipe.dropout_is_off) options.dropout = folder.config.lora_dropout;
+// Warns of keys that ask for another adapter than the one that is trained further or applied.
+void warn_of_other_wishes(const Recipe& recipe, const Model& model, const std::string& adapter,
+                          const LoraOptions& options) {
   const auto differs = [&](const char* key, auto same) { return is_set(recipe, key) && !same(); };
   const auto has_targets = [&] {
+    const std::set<std::string> there(options.modules.begin(), options.modules.end());
     try {
-      return std::ranges::all_of(lora_modules(model, recipe.lora_target), [&](const std::string& module) {
-        return std::ranges::count(options.modules, module) > 0;
-      });
+      const std::vector<std::string> wanted = lora_modules(model, recipe.lora_target);
+      return std::set<std::string>(wanted.begin(), wanted.end()) == there;
     } catch (const UserError&) {  // the key names modules that the model does not have
       return false;
     }
@@ -72,23 +68,23 @@ LoraOptions continued_options(const Recipe& recipe, const Model& model, const st
       {differs("use_rslora", [&] { return recipe.use_rslora == options.rslora; }),
        fmt::format("use_rslora has no effect: the adapter {} was trained {} rsLoRA", adapter,
                    options.rslora ? "with" : "without")},
-      {differs("use_dora", [&] { return !recipe.use_dora || options.dora; }),
-       fmt::format("use_dora has no effect: the adapter {} was trained without DoRA", adapter)},
+      {differs("use_dora", [&] { return recipe.use_dora == options.dora; }),
+       fmt::format("use_dora has no effect: the adapter {} was trained {} DoRA", adapter,
+                   options.dora ? "with" : "without")},
       {differs("lora_target", has_targets), fmt::format("lora_target has no effect: the adapter {} has LoRA on {}",
                                                         adapter, fmt::join(options.modules, ", "))},
       {differs("additional_target", has_saved),
-       fmt::format("additional_target has no effect: the adapter {} trains {} in full; create_new_adapter: true "
-                   "merges it and starts a new adapter with these keys",
+       fmt::format("additional_target has no effect: the adapter {} has {} in full; in training, create_new_adapter: "
+                   "true merges it and starts a new adapter with these keys",
                    adapter, options.saved.empty() ? "nothing" : fmt::format("{}", fmt::join(options.saved, ", ")))}};
   for (const auto& [asked, text] : ignored)
     if (asked) warn("{}: {}", recipe.where(text.substr(0, text.find(' '))), text);
-  return options;
 }
 
 // Throws UserError when a key asks for a variant of LoRA, because the LoRA weights of experts do not support variants.
 // PEFT also refuses or ignores these keys for experts.
 void check_expert_lora(const Recipe& recipe) {
-  const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0, "lora_dropout"},
+  const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0 && !recipe.dropout_is_off, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},
                                                  {recipe.pissa_init, "pissa_init"},
                                                  {!recipe.layers_to_transform.empty(), "layers_to_transform"}};
@@ -111,13 +107,19 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
     return options;
   };
   if (!adapter.empty()) {
-    LoraOptions options = continued_options(recipe, model, adapter);
+    const AdapterFolder folder = open_adapter(adapter);
+    LoraOptions options = with_head(adapter_options(folder, model));
+    // As in PEFT, the adapter's own dropout counts unless the recipe sets another one.
+    options.dropout = is_set(recipe, "lora_dropout") ? recipe.lora_dropout : folder.config.lora_dropout;
+    options.dropout_is_off = recipe.dropout_is_off;
+    warn_of_other_wishes(recipe, model, adapter, options);
     if (!options.parameters.empty()) check_expert_lora(recipe);
-    return with_head(options);
+    return options;
   }
   LoraOptions options{.rank = recipe.lora_rank,
                       .alpha = recipe.effective_lora_alpha(),
                       .dropout = recipe.lora_dropout,
+                      .dropout_is_off = recipe.dropout_is_off,
                       .rslora = recipe.use_rslora};
   options.modules = lora_modules(model, recipe.lora_target);
   if (!recipe.target_parameters.empty()) {

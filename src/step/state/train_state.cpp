@@ -95,9 +95,10 @@ class BaseWeights {
  private:
   // Throws UserError if the reference model computes differently: the step computes it with the trained model's
   // settings. The recipe's rope_scaling is for both models.
-  void check_settings(const ModelConfig& reference) const {
-    std::vector<std::string> differ = differing_settings(run_.model.config, reference);
-    if (run_.places.has("rope_scaling")) std::erase(differ, "rope_parameters");
+  void check_settings(ModelConfig reference) const {
+    const RopeParameters& rope = run_.model.config.rope;
+    if (run_.places.has("rope_scaling") && reference.rope.rope_theta == rope.rope_theta) reference.rope = rope;
+    const std::vector<std::string> differ = differing_settings(run_.model.config, reference);
     if (!differ.empty()) throw UserError("its config.json has other values of {}", fmt::join(differ, ", "));
   }
   static std::vector<AdapterFolder> adapters(const Run& run) {
