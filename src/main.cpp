@@ -24,6 +24,7 @@
 #include "config/flags.h"
 #include "config/key_help.h"
 #include "config/keys.h"
+#include "config/known_keys.h"
 #include "config/nearest.h"
 #include "config/recipe.h"
 #include "doctor/doctor.h"
@@ -150,6 +151,22 @@ std::vector<std::string> take_flags(const CLI::App& app, int argc, char** argv, 
   words = std::move(split.words);
   split.others.insert(split.others.begin(), all.begin(), all.begin() + at + 1);
   return split.others;
+}
+
+// Throws UserError for a word such as port=8081 if the command has the flag --port, and there is no such recipe key.
+void refuse_flag_words(const CLI::App& command, const std::vector<std::string>& words) {
+  const std::vector<std::string_view> known = known_names();
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    std::string name = word.substr(0, equals);
+    if (equals == std::string::npos || std::ranges::find(known, name) != known.end()) continue;
+    std::ranges::replace(name, '_', '-');
+    const CLI::Option* flag = command.get_option_no_throw("--" + name);
+    if (flag == nullptr) continue;
+    const bool takes_value = flag->get_items_expected_max() > 0;
+    throw UserError("unknown key '{}'; did you mean the flag '--{}{}'?", word.substr(0, equals), name,
+                    takes_value ? " VALUE" : "");
+  }
 }
 
 void add_help_keys(CLI::App& app) {
@@ -491,6 +508,7 @@ int run(int argc, char** argv) {
     const std::string command = named.empty() ? "" : named.front()->get_name();
     throw UserError("{}; see `fettle{} --help`", refusal(error, command), command.empty() ? "" : " " + command);
   }
+  refuse_flag_words(*app.get_subcommands().front(), line.words.words);
   set_log_level(verbose ? LogLevel::kDebug : quiet ? LogLevel::kQuiet : LogLevel::kInfo);
   return line.action();
 }

@@ -14,6 +14,7 @@
 #include "base/process_name.h"
 #include "base/seconds_since.h"
 #include "checkpoint/chat_files.h"
+#include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/peft/earlier_adapters.h"
 #include "data/tokenise.h"
 #include "eval/eval_table.h"
@@ -42,6 +43,8 @@ bool has_head(const Request& request) {
 // Throws UserError if the stage needs a head for labels or scores, and the model has no head that was trained for them.
 void require_head(const Request& request) {
   if (has_head(request)) return;
+  for (const std::string& adapter : request.adapters())
+    if (!fs::exists(fs::path(adapter) / "adapter_config.json")) read_adapter_config(adapter);  // says why it is missing
   throw UserError(
       "{}: neither this model nor an adapter was trained to give {}; train one with stage: {}, or name the adapter in "
       "adapter_name_or_path",

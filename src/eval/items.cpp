@@ -12,6 +12,7 @@
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/read/data_files.h"
+#include "data/read/media.h"
 #include "data/read/rows.h"
 
 namespace fettle {
@@ -126,7 +127,7 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
     if (left <= 0) break;
     const auto take_row = [&](Row row) {
       row.parse();
-      const std::string where = fmt::format("{}:{}", file.string(), row.line);
+      const std::string where = row_place(file.string(), row.line);
       if (!row.bad.empty()) return one(where, [&] { throw BadRow(row.bad); });
       introduce(data, row.value);
       if (std::exchange(first, false)) {
@@ -136,6 +137,7 @@ void for_rows(const DataSpec& data, const DataSource& source, const Take& take) 
       }
       if (headless.empty())
         return one(where, [&] {
+          refuse_media(row.value, source);
           parse_message_lists(row.value, source, data.labels.has_value());
           take(row.value, where);
         });

@@ -20,6 +20,7 @@
 #include "data/formats.h"
 #include "data/message_lists.h"
 #include "data/preferences.h"
+#include "data/read/media.h"
 #include "data/read/rows.h"
 #include "data/tokenise.h"
 #include "generate/replies/shown_reply.h"
@@ -82,10 +83,11 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
     for (const std::filesystem::path& file : source.files) {
       if (left <= 0) break;
       const auto take = [&](Row row) {
-        const std::string where = fmt::format("{}:{}", file.string(), row.line);
+        const std::string where = row_place(file.string(), row.line);
         row.parse();
         try {
           if (!row.bad.empty()) throw BadRow(row.bad);
+          refuse_media(row.value, source);
           parse_message_lists(row.value, source, data.labels.has_value());
           Sample sample = read_prompt_of(row.value, source, data.rows);
           if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "plan/fit.h"
 #include "plan/report.h"
+#include "plan/say_work.h"
 #include "step/state/placed_arrays.h"
 
 namespace fettle {
@@ -50,8 +51,8 @@ int run_plan(const Request& request, const PlanOptions& options, std::ostream& o
   std::optional<MeshChoice> choice;
   if (request.mesh_is_auto())
     choice = choose_mesh(request, machine);
-  else
-    live_line(fmt::format("compiling the step for {}", machine.title()));
+  else if (!by && !request.remat_is_auto())
+    say_work(fmt::format("compiling the step for {}", machine.title()));
   const Variant variant = choice ? choice->taken().variant : Variant{};
   std::optional<StepPlan> fitted;
   if (by) fitted = largest_fit(request, variant, machine, *by);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
+#include "plan/say_work.h"
 #include "sharding/rules.h"
 
 namespace fettle {
@@ -83,6 +84,7 @@ StepPlan largest_fit(const Request& request, const Variant& variant, const Machi
   const int64_t most = by == FitBy::kBatch ? kMostRows : std::max(run.model.config.max_position_embeddings, start);
   std::map<int64_t, StepPlan> plans;
   auto try_size = [&](int64_t size) -> SizeTried {
+    say_work(fmt::format("compiling the step for {} with {} {}", machine.title(), key_of(by), size));
     StepPlan plan = plan_step(request, with_size(variant, by, size), machine);
     const MemoryTable memory = plan.memory;
     info("{} {}: {} of {}, {}", key_of(by), size, size_text(memory.peak), size_text(memory.share.limit),

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/size_text.h"
+#include "plan/say_work.h"
 
 namespace fettle {
 namespace {
@@ -163,7 +164,7 @@ MeshChoice compile_and_choose(std::vector<MeshCandidate> candidates, const Reque
       candidate.verdict = "not compiled";
       continue;
     }
-    live_line(fmt::format("compiling for {}", candidate.text));
+    say_work(fmt::format("compiling the step for {} with the mesh {}", machine.title(), candidate.text));
     ++compiled;
     try {
       candidate.plan = plan_step(request, candidate.variant, machine);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/size_text.h"
+#include "plan/say_work.h"
 #include "runtime/vendors/vendor.h"
 #include "step/memory/memory_table.h"
 #include "step/step.h"
@@ -203,7 +204,7 @@ PlannedRemat plan_remat(const Request& request, Variant variant, const Machine& 
   const Run asked = request.resolve(machine.run_target(), Purpose::kTraining, variant);
   std::map<std::pair<int64_t, std::string_view>, StepPlan> plans;
   const PeakOfRun peak_of = [&](const Run& run) {
-    live_line(fmt::format("compiling the step for {} with {}", machine.title(), format_step(run)));
+    say_work(fmt::format("compiling the step for {} with {}", machine.title(), format_step(run)));
     variant.gradient_checkpointing = run.remat.name;
     variant.per_device_train_batch_size = asked.rows_per_device * run.merged_micro_batches;
     variant.gradient_accumulation_steps = run.batch.micro_batches;

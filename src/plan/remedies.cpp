@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "plan/say_work.h"
 #include "sharding/rules.h"
 #include "step/memory/memory_changes.h"
 
@@ -34,8 +35,7 @@ class Search {
     try {
       const Run run = request_.resolve(machine.run_target(), Purpose::kTraining, trial.variant);
       if (held_bytes(run, fullest_shape(run.batch)) > machine.memory().limit) return false;
-      // Without a terminal, lines show that the search goes on.
-      stderr_is_terminal() ? live_line("trying " + trial.text) : info("trying {}", trial.text);
+      say_work("trying " + trial.text);
       StepPlan plan = plan_step(request_, trial.variant, machine);
       if (!plan.memory.fits()) return false;
       const int64_t host = plan.memory.host();

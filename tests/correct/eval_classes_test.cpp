@@ -136,6 +136,9 @@ TEST_F(EvalClasses, ImpossibleRequestsAreRefused) {
   recipe.stage = "cls";
   recipe.model_name_or_path = (kReferenceModels / "llama").string();
   EXPECT_THAT(said(), HasSubstr("neither this model nor an adapter was trained to give labels"));
+  fs::create_directories(temp / "adapter");
+  recipe.adapter_name_or_path = {(temp / "adapter").string()};
+  EXPECT_THAT(said(), HasSubstr("adapter_config.json is missing; set adapter_name_or_path to a folder"));
 }
 
 TEST_F(EvalClasses, RequestsThatWouldGiveWrongMetricsAreRefused) {

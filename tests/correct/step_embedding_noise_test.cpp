@@ -54,6 +54,16 @@ TEST(EmbeddingNoise, BelongsToTheRowAndTheSeed) {
   EXPECT_NE(shared, noise({1, 1, 2, 2}, {0, 1, 0, 1}, 8));
 }
 
+TEST(EmbeddingNoise, NeedsMemoryThatIsLinearInThePositions) {
+  constexpr int64_t kPlaces = 8192, kWidth = 4;
+  GraphRun run;
+  const Tensor x = run.input(f32({1, kPlaces, kWidth}, std::vector<double>(kPlaces * kWidth, 0)));
+  const PositionKey key{run.input(u32({}, {7})), run.input(i32({1, kPlaces}, std::vector<double>(kPlaces, 1))),
+                        run.input(i32({1, kPlaces}, std::vector<double>(kPlaces, 0)))};
+  run.output("noise", with_noise(x, 5, key));
+  EXPECT_LT(cpu_devices().compile(run.program()).memory_stats().temp, 64 * kPlaces * kWidth);
+}
+
 // Packed steps differ in their number of rows, and one program serves all of them.
 TEST(EmbeddingNoise, OfPackedRowsDoesNotDependOnTheStepThatWasCompiled) {
   Recipe recipe = reference_recipe("llama");

@@ -164,6 +164,9 @@ TEST_F(TextCommands, UnknownWordsPointToTheRightHelp) {
            {{"help", "trian"}, "'trian' is not a command (did you mean 'train'?)"},
            {{}, "no command is given; see `fettle --help`"},
            {{"devices", "qqqqqqqqqqq=1"}, "unknown key 'qqqqqqqqqqq'; the command's --help-keys lists all keys"},
+           {{"serve", "model_name_or_path=m", "port=1"}, "unknown key 'port'; did you mean the flag '--port VALUE'?"},
+           {{"serve", "lora_modules=a=b"}, "unknown key 'lora_modules'; did you mean the flag '--lora-modules VALUE'?"},
+           {{"plan", "x.yaml", "shards=true"}, "unknown key 'shards'; did you mean the flag '--shards'?"},
            {{"plan", "x.yaml", "--shards", "--fit", "batch"}, "see `fettle plan --help`"},
            {{"plan", "target=mi300x:8", "--target", "h100:8"},
             "--target h100:8 and target=mi300x:8 are given together"}}) {
