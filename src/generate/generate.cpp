@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/files/standard_output.h"
 #include "base/log.h"
+#include "base/seconds_since.h"
 #include "base/text.h"
 #include "data/chosen_rows.h"
 #include "data/formats.h"
@@ -22,6 +23,7 @@
 #include "data/preferences.h"
 #include "data/read/media.h"
 #include "data/read/rows.h"
+#include "data/store/row_pipeline.h"
 #include "data/tokenise.h"
 #include "generate/replies/shown_reply.h"
 #include "generate/session.h"
@@ -78,29 +80,37 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
   std::vector<Asked> all;
   for (const std::string& name : data.sets) {
     const DataSource source = find_source(name, data.dataset_dir, data.hub);
-    int64_t left = data.most_rows(source).value_or(INT64_MAX);
     std::vector<Asked> asked;
-    for (const std::filesystem::path& file : source.files) {
-      if (left <= 0) break;
-      const auto take = [&](Row row) {
-        const std::string where = row_place(file.string(), row.line);
+    const auto work = [&](Row& row, const std::string&) {
+      Outcome outcome;
+      try {
         row.parse();
-        try {
-          if (!row.bad.empty()) throw BadRow(row.bad);
-          refuse_media(row.value, source);
-          parse_message_lists(row.value, source, data.labels.has_value());
-          Sample sample = read_prompt_of(row.value, source, data.rows);
-          if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
-          asked.push_back({prompt_of(session, std::move(sample)), where});
-        } catch (const BadRow& error) {
-          if (data.on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}", where, error.what());
-          warn("{}: {}; skipped", where, error.what());
-          return true;
-        }
-        return --left > 0;
-      };
-      read_rows(file, take, data.text_rows(source));
-    }
+        if (!row.bad.empty()) throw BadRow(row.bad);
+        refuse_media(row.value, source);
+        parse_message_lists(row.value, source, data.labels.has_value());
+        Sample sample = read_prompt_of(row.value, source, data.rows);
+        if (data.plain_text_rows && sample.plain) sample = without_template(std::move(sample));
+        outcome.examples.emplace_back().input_ids = prompt_of(session, std::move(sample));
+      } catch (const BadRow& error) {
+        outcome.bad = error.what();
+      } catch (...) {
+        outcome.failure = std::current_exception();
+      }
+      return outcome;
+    };
+    Clock::time_point shown = Clock::now();
+    const auto take = [&](uint32_t file, int64_t line, Outcome& outcome) {
+      const std::string where = row_place(source.files[file].string(), line);
+      if (!outcome.bad.empty()) {
+        if (data.on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}", where, outcome.bad);
+        return warn("{}: {}; skipped", where, outcome.bad);
+      }
+      asked.push_back({std::move(outcome.examples[0].input_ids), where});
+      if (seconds_since(shown) < 0.5) return;
+      shown = Clock::now();
+      live_line(fmt::format("data: {} rows of {}", asked.size(), source.name));
+    };
+    for_each_row(source.files, data.most_rows(source).value_or(INT64_MAX), work, take, data.text_rows(source));
     std::ranges::move(chosen_items(asked, source, data), std::back_inserter(all));
   }
   return all;
@@ -115,22 +125,22 @@ class Answering {
   void answer(const Asked& asked) {
     session_.check_prompt(asked.ids, asked.where);
     session_.load();
-    ShownReply shown = shown_reply(asked);
+    ShownReply shown = shown_reply(asked.ids);
     const Reply reply = session_.reply(asked.ids, count_++, [&](const std::string& text) {
       out_ << shown.push(text) << std::flush;
       return out_.good();
     });
     out_ << shown.finish();
-    end_line(asked, reply);
+    end_line(asked.ids, reply);
   }
 
   // Writes several replies that are computed at once. With `titled`, writes a line with the prompt's "file:line" before
   // each reply.
-  void answer(const std::vector<Asked>& all, bool titled) {
+  void answer(std::vector<Asked> all, bool titled) {
     std::vector<std::vector<int32_t>> prompts;
-    for (const Asked& asked : all) {
+    for (Asked& asked : all) {
       session_.check_prompt(asked.ids, asked.where);
-      prompts.push_back(asked.ids);
+      prompts.push_back(std::move(asked.ids));
     }
     std::map<size_t, Reply> ended;  // finished replies that wait for earlier ones
     size_t written = 0;
@@ -139,20 +149,22 @@ class Answering {
       for (; ended.contains(written); ended.erase(written++)) {
         const Reply& next = ended.at(written);
         if (titled) out_ << (written > 0 ? "\n" : "") << "==> " << all[written].where << " <==\n";
-        ShownReply shown = shown_reply(all[written]);
+        ShownReply shown = shown_reply(prompts[written]);
         out_ << shown.push(next.text) << shown.finish();
-        end_line(all[written], next);
+        end_line(prompts[written], next);
       }
     });
-    count_ += all.size();
+    count_ += prompts.size();
   }
   uint64_t count() const { return count_; }
 
  private:
-  ShownReply shown_reply(const Asked& asked) const { return {session_.reply_form(), session_.tokenizer(), asked.ids}; }
-  void end_line(const Asked& asked, const Reply& reply) {
+  ShownReply shown_reply(const std::vector<int32_t>& prompt) const {
+    return {session_.reply_form(), session_.tokenizer(), prompt};
+  }
+  void end_line(const std::vector<int32_t>& prompt, const Reply& reply) {
     out_ << std::endl;
-    debug("prompt: {} tokens in {:.3f} s; reply: {} tokens, {:.3f} s after the first", asked.ids.size(),
+    debug("prompt: {} tokens in {:.3f} s; reply: {} tokens, {:.3f} s after the first", prompt.size(),
           reply.prompt_seconds, reply.ids.size(), reply.reply_seconds);
     check_written(out_);
   }
@@ -173,7 +185,7 @@ void answer_lines(const Session& session, std::istream& in, bool together, Answe
     if (!together) answering.answer(std::exchange(all, {})[0]);
   }
   if (all.size() == 1) answering.answer(all[0]);
-  if (all.size() > 1) answering.answer(all, false);
+  if (all.size() > 1) answering.answer(std::move(all), false);
 }
 
 LinesFrom standard_input() {
@@ -199,11 +211,11 @@ void run_generate(const Request& request, std::istream& in, LinesFrom from, std:
   if (answering.count() > 0) return;
   if (data.sets.empty())
     throw UserError("there is no prompt; give prompt=TEXT, lines on standard input, or rows with `dataset`");
-  const std::vector<Asked> rows = ask_rows(session, data);
+  std::vector<Asked> rows = ask_rows(session, data);
   if (rows.empty()) throw UserError("dataset: {} has no row to answer", fmt::join(data.sets, ", "));
   info("no prompt: answering {} rows of dataset", rows.size());
   if (rows.size() == 1) return answering.answer(rows[0]);
-  answering.answer(rows, true);
+  answering.answer(std::move(rows), true);
 }
 
 void run_generate(const Request& request) {

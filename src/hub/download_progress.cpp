@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/size_text.h"
 
 namespace fettle {
@@ -20,6 +21,10 @@ void DownloadProgress::add(int64_t bytes, bool fetched) {
 void DownloadProgress::show(int64_t partial) {
   const int64_t now = std::min(all_, done_ + partial);
   if (before_ < 0) before_ = now;  // the speed does not count bytes that earlier downloads fetched
+  if (now > counted_) {
+    counted_ = now;
+    count_progress();
+  }
   const bool terminal = stderr_is_terminal();
   if (seconds_since(shown_) < 0.5 || (!terminal && seconds_since(said_) < 30)) return;
   shown_ = said_ = Clock::now();

@@ -26,6 +26,7 @@ class DownloadProgress {
  private:
   std::string title_;
   int64_t all_ = 0, done_ = 0, fetched_ = 0, before_ = -1;
+  int64_t counted_ = 0;  // the bytes at the last call of count_progress()
   bool waiting_said_ = false;
   Clock::time_point begun_ = Clock::now(), shown_ = Clock::now(), said_ = Clock::now();
 };

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/peft/adapter_files.h"
 #include "checkpoint/peft/earlier_adapters.h"
+#include "checkpoint/pieces.h"
 #include "models/classifier_config.h"
 #include "models/quantization_config.h"
 
@@ -196,7 +198,8 @@ template <typename Write>
 void ResultWriter::for_each_layer(const Param& param, const ReadableArray& weights, Write write) const {
   const Dims dims = param.stored_dims();
   const DType dtype = param.written_dtype(dtype_);
-  HostArray layer({weights.shape.dtype, dims}), converted({dtype, dims});
+  const DType from = weights.shape.dtype;
+  HostArray layer({dtype, dims});
   Box box = Box::whole(weights.shape.dims);
   for (int d = 0; d < param.stack_dims(); ++d) box.size[d] = 1;
   for (const int64_t index : stored_numbers(run_, param)) {
@@ -204,9 +207,14 @@ void ResultWriter::for_each_layer(const Param& param, const ReadableArray& weigh
       box.start[0] = index / param.dims[0], box.start[1] = index % param.dims[0];
     else if (param.stacked())
       box.start[0] = index;
-    if (!weights.read(box, layer.data())) continue;
-    convert_elements(layer.data(), weights.shape.dtype, converted.data(), dtype, converted.shape().elements());
-    write(param.stored_name(index), converted);
+    std::atomic<bool> found = false;
+    fill_box_in_pieces(box, byte_size(dtype), layer.data(), [&](const Box& piece, std::byte* out) {
+      const std::span<std::byte> staged = staging(piece.elements() * byte_size(from));
+      if (!weights.read(piece, staged.data())) return;
+      found = true;
+      convert_elements(staged.data(), from, out, dtype, piece.elements());
+    });
+    if (found) write(param.stored_name(index), layer);
   }
 }
 
@@ -336,6 +344,9 @@ void write_result(const std::filesystem::path& folder, const Run& run, const Mod
 void write_result(const std::filesystem::path& folder, const Run& run, const ModelRepository& repository,
                   StateReader& state) {
   write_from(folder, run, repository, [&](const std::string& name, const UseArray& use) {
+    // Each process wrote its part of every layer, so the first layer already needs all shards. Verifying them here uses
+    // several threads; read_slice() would verify one after the other.
+    state.verify(name, Box::whole(state.shape(name).dims));
     use(ReadableArray(state, name));
     state.release(name);
   });

@@ -44,7 +44,7 @@ class Damaged : public testing::Test {
       const Outcome run = resume(value);
       EXPECT_EQ(run.code, 2) << run.err;
       for (const std::string& text : said) EXPECT_THAT(run.err, HasSubstr(text));
-      EXPECT_THAT(run.err, HasSubstr("checkpoint-4 is complete: continue from it with " + offered));
+      EXPECT_THAT(run.err, HasSubstr("checkpoint-4 has all its files: continue from it with " + offered));
     }
     const Outcome run = resume(in(4, "").parent_path().string());
     EXPECT_EQ(run.code, 0) << run.err;
@@ -102,8 +102,11 @@ TEST_F(Damaged, TrainerState) {
 TEST_F(Damaged, ThePreviousOneIsDamagedToo) {
   flip(in(6, "state/shards-00001.bin"));
   flip(in(4, "state/shards-00001.bin"));
-  EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("checkpoint-2 is complete")));
-  flip(in(2, "trainer_state.json"));
+  EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("checkpoint-4 has all its files")));
+  const std::string fourth = in(4, "").parent_path().string();
+  EXPECT_THAT(resume(fourth).err, AllOf(HasSubstr("checkpoint-4/state"), HasSubstr("checkpoint-2 has all its files")))
+      << "not checkpoint 6, from which the user comes";
+  for (const int step : {2, 4}) fs::resize_file(in(step, "state/shards-00001.bin"), 1000);
   EXPECT_THAT(resume().err, AllOf(HasSubstr("checkpoint-6/state"), HasSubstr("no other complete checkpoint")));
 }
 

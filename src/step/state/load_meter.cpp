@@ -1,6 +1,7 @@
 #include "step/state/load_meter.h"
 
 #include "base/log.h"
+#include "base/progress.h"
 
 namespace fettle {
 namespace {
@@ -34,6 +35,7 @@ double LoadMeter::seconds() const {
 }
 
 void LoadMeter::add(int64_t bytes) {
+  count_progress();
   const std::lock_guard lock(mutex_);
   const std::string line = text_.after(bytes, seconds());
   if (line.empty()) return;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/load.h"
 #include "checkpoint/peft/load_merged.h"
@@ -238,6 +239,7 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
       state.buffers.emplace(array.name,
                             fill_in_pieces(devices.client(), array.shape, layout, read, memory_kind(array.memory)));
     checkpoint.release(array.name);
+    count_progress();
   }
   for (const Param& param : run.trained)
     if (run.on_disk(param)) state.buffers.emplace(trained_input(param), copy_of(devices, run, param, checkpoint));

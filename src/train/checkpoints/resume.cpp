@@ -14,20 +14,21 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// Reads the manifest and the files' sizes only: a state may have terabytes, and every process of the run asks.
 bool can_go_on_from(const fs::path& checkpoint, const Run& run, const Json& base) {
   try {
     StateReader state(state_folder(checkpoint));
     check_meta(state, run);
     check_base(state, base);
     read_record(state);
-    state.verify();
     return true;
   } catch (const UserError&) {
     return false;
   }
 }
 
-// Returns a text about the newest other checkpoint from which the run can continue: its name, and how to select it.
+// Returns a text about another checkpoint from which the run can continue: its name, and how to select it. Prefers the
+// newest of the earlier checkpoints, because the user may have been sent to this one by a later one that is damaged.
 // Returns "" when there is none.
 std::string another(const fs::path& checkpoint, const Run& run, const Json& base) {
   // The paths "checkpoint-4" and "out/checkpoint-4/" have the right parent_path() only in their canonical form.
@@ -36,9 +37,11 @@ std::string another(const fs::path& checkpoint, const Run& run, const Json& base
   if (unreadable) return "";
   std::vector<CheckpointFolder> all = list_checkpoints(refused.parent_path());
   std::reverse(all.begin(), all.end());
+  const auto at = std::ranges::find(all, refused, &CheckpointFolder::path);
+  if (at != all.end()) std::rotate(all.begin(), at + 1, all.end());
   for (const CheckpointFolder& one : all)
     if (one.path != refused && one.complete && can_go_on_from(one.path, run, base))
-      return fmt::format("{} is complete: continue from it with resume_from_checkpoint={}",
+      return fmt::format("{} has all its files: continue from it with resume_from_checkpoint={}",
                          one.path.filename().string(), one.path.string());
   return "";
 }

@@ -20,7 +20,8 @@ struct ResumePoint {
 // Returns the checkpoint that resume_from_checkpoint names. Returns nullopt when the key is not set. Also returns
 // nullopt, and prints a message, when there is no checkpoint yet. Reads the checkpoint's manifest and samples of the
 // base's weights. Throws UserError when the checkpoint is damaged or belongs to another run. If this run can continue
-// from another complete checkpoint, the error names that checkpoint. All bytes of that checkpoint are verified first.
+// from another complete checkpoint, the error names that checkpoint; only its manifest and its files' sizes are
+// checked.
 std::optional<ResumePoint> find_resume_point(const Run& run, const ModelRepository& repository);
 
 // Returns the trained state from the checkpoint, with the frozen weights from the repository. Closes the checkpoint's
