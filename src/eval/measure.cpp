@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/limits/cpus.h"
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "eval/eval_table.h"
 #include "eval/held_out.h"
@@ -100,12 +102,11 @@ std::vector<std::vector<double>> letter_logits(const EvalSet& set, std::vector<s
 }
 
 Measured choices(const EvalSet& set, Devices& devices, OpenModel& model, const Session& text) {
-  std::vector<std::vector<Example>> examples;
-  for (const Question& question : set.questions) {
-    examples.emplace_back();
-    for (size_t i = 0; i < question.choices.size(); ++i)
-      examples.back().push_back(choice_example(question, i, set.task, text, model.run.data.cutoff_len));
-  }
+  std::vector<std::vector<Example>> examples(set.questions.size());
+  parallel_for(std::ssize(examples), static_cast<int>(usable_cpus()), [&](int64_t q) {
+    const auto number = static_cast<size_t>(q);
+    examples[number] = choice_examples(set.questions[number], set.task, text, model.run.data.cutoff_len);
+  });
   const bool by_length = set.task == Task::kChoice;
   const std::vector<int32_t> letters = by_length ? std::vector<int32_t>{} : letter_tokens(examples);
   const std::vector<std::vector<double>> likely =
@@ -167,38 +168,43 @@ Measured replies(const EvalSet& set, Devices& devices, OpenModel& model, const G
 
 }  // namespace
 
-Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest) {
-  const std::string said = task == Task::kLetters ? letter(i) : question.choices[i];
+std::vector<Example> choice_examples(const Question& question, Task task, const Session& text, int64_t longest) {
   const std::string ask = asked(question, task);
-  std::vector<int32_t> ids, whole;
-  if (text.has_template()) {
-    ids = text.prompt(ask);
-    whole = ids;
-    const std::vector<int32_t> reply = text.tokenizer().encode(said, false);
-    whole.insert(whole.end(), reply.begin(), reply.end());
-  } else {
-    // A token may span the end of the question and the start of the choice. So the prompt is the common prefix of `ids`
-    // and `whole`.
-    ids = text.tokenizer().encode(ask + "\nAnswer:", true);
-    whole = text.tokenizer().encode(ask + "\nAnswer: " + said, true);
-    const auto eos = text.tokenizer().eos_id();
-    if (eos && whole.size() > 1 && whole.back() == *eos) whole.pop_back();
+  const bool chat = text.has_template();
+  const std::vector<int32_t> ids = chat ? text.prompt(ask) : text.tokenizer().encode(ask + "\nAnswer:", true);
+  std::vector<Example> out;
+  for (size_t i = 0; i < question.choices.size(); ++i) {
+    const std::string said = task == Task::kLetters ? letter(i) : question.choices[i];
+    std::vector<int32_t> whole;
+    if (chat) {
+      whole = ids;
+      const std::vector<int32_t> reply = text.tokenizer().encode(said, false);
+      whole.insert(whole.end(), reply.begin(), reply.end());
+    } else {
+      // A token may span the end of the question and the start of the choice. So the prompt is the common prefix of
+      // `ids` and `whole`.
+      whole = text.tokenizer().encode(ask + "\nAnswer: " + said, true);
+      const auto eos = text.tokenizer().eos_id();
+      if (eos && whole.size() > 1 && whole.back() == *eos) whole.pop_back();
+    }
+    auto prompt = static_cast<size_t>(std::ranges::mismatch(ids, whole).in2 - whole.begin());
+    prompt = std::min(prompt, whole.size() - 1);
+    if (prompt == 0)
+      throw UserError(
+          "{}: the question gives no tokens before the choice, so the choice's likelihood is not defined; write a "
+          "longer question",
+          question.where);
+    if (static_cast<int64_t>(whole.size() - prompt) >= longest)
+      throw UserError("{}: choice {} has {} tokens, but cutoff_len is {}; raise cutoff_len", question.where, i + 1,
+                      whole.size() - prompt, longest);
+    // If a question is too long, its beginning is cut off.
+    const size_t cut = whole.size() > static_cast<size_t>(longest) ? whole.size() - static_cast<size_t>(longest) : 0;
+    Example& example = out.emplace_back();
+    example.input_ids.assign(whole.begin() + static_cast<std::ptrdiff_t>(cut), whole.end());
+    example.source = question.where;
+    example.labels = example.input_ids;
+    std::fill_n(example.labels.begin(), prompt - cut, kIgnore);
   }
-  auto prompt = static_cast<size_t>(std::ranges::mismatch(ids, whole).in2 - whole.begin());
-  prompt = std::min(prompt, whole.size() - 1);
-  if (prompt == 0)
-    throw UserError(
-        "{}: the question gives no tokens before the choice, so the choice's likelihood is not defined; write a longer "
-        "question",
-        question.where);
-  if (static_cast<int64_t>(whole.size() - prompt) >= longest)
-    throw UserError("{}: choice {} has {} tokens, but cutoff_len is {}; raise cutoff_len", question.where, i + 1,
-                    whole.size() - prompt, longest);
-  // If a question is too long, its beginning is cut off.
-  const size_t cut = whole.size() > static_cast<size_t>(longest) ? whole.size() - static_cast<size_t>(longest) : 0;
-  Example out{.input_ids = {whole.begin() + static_cast<std::ptrdiff_t>(cut), whole.end()}, .source = question.where};
-  out.labels = out.input_ids;
-  std::fill_n(out.labels.begin(), prompt - cut, kIgnore);
   return out;
 }
 

@@ -41,10 +41,10 @@ struct Measured {
 Measured measure(const EvalSet& set, Devices& devices, OpenModel& model, const GenerationSpec& spec,
                  const Session* text);
 
-// Returns the question, followed by choice `i`. With Task::kLetters, the letter of this choice follows instead. Only
-// the tokens after the question have labels. The example has at most `longest` tokens; a longer question loses its
-// beginning.
-Example choice_example(const Question& question, size_t i, Task task, const Session& text, int64_t longest);
+// Returns an example for each choice: the question, followed by the choice. With Task::kLetters, the letter of the
+// choice follows instead. Only the tokens after the question have labels. An example has at most `longest` tokens; a
+// longer question loses its beginning. Several threads may call it.
+std::vector<Example> choice_examples(const Question& question, Task task, const Session& text, int64_t longest);
 
 // Takes the examples of each question's letters. Returns the token of each letter, if the examples of a question differ
 // only in their last token, and each letter has the same last token in all questions. The model then needs to read each

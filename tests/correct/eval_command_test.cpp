@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "base/log.h"
@@ -39,10 +41,8 @@ TEST_F(EvalCommand, LogProbabilitiesOfChoicesAsRecorded) {
     std::vector<double> wanted;
     for (const Json& row : recorded["rows"]) {
       const Question question{row["question"], row["choices"], row["answer"], "row"};
-      for (size_t i = 0; i < question.choices.size(); ++i) {
-        examples.push_back(choice_example(question, i, Task::kChoice, session, 128));
-        wanted.push_back(row[name][i]);
-      }
+      std::ranges::move(choice_examples(question, Task::kChoice, session, 128), std::back_inserter(examples));
+      for (size_t i = 0; i < question.choices.size(); ++i) wanted.push_back(row[name][i]);
     }
     const std::vector<double> losses = Evaluator(model.devices, model.run, examples).losses(model.state);
     ASSERT_EQ(losses.size(), wanted.size());
@@ -80,7 +80,9 @@ TEST_F(EvalCommand, MmluFilesHaveLettersAndMayLackAHead) {
     EXPECT_EQ(question.answer, 2u);
   }
   const Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
-  const Example example = choice_example(one[0], 2, Task::kLetters, session, 128);
+  const std::vector<Example> examples = choice_examples(one[0], Task::kLetters, session, 128);
+  ASSERT_EQ(examples.size(), 4u);
+  const Example& example = examples[2];
   std::vector<int32_t> trained;
   for (int32_t label : example.labels)
     if (label != kIgnore) trained.push_back(label);
@@ -158,9 +160,7 @@ TEST_F(EvalCommand, LettersGiveTheAnswer) {
       const Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
       for (size_t q = 0; q < questions.size(); ++q) {
         Question& question = questions[q];
-        std::vector<Example> letters;
-        for (size_t i = 0; i < question.choices.size(); ++i)
-          letters.push_back(choice_example(question, i, Task::kLetters, session, recipe.cutoff_len));
+        const std::vector<Example> letters = choice_examples(question, Task::kLetters, session, recipe.cutoff_len);
         ASSERT_EQ(letter_tokens({letters}).size(), question.choices.size());
         const std::vector<double> losses = Evaluator(model.devices, model.run, letters).losses(model.state);
         const auto best = static_cast<size_t>(std::ranges::min_element(losses) - losses.begin());
