@@ -107,14 +107,15 @@ ordered_json named(const std::vector<std::string>& values) {
 }
 
 // Calls `take` with each row and the row's "file:line", for at most DataSpec::most_rows rows. If `take` throws BadRow,
-// for_rows throws UserError; with on_bad_row: skip, it skips the row with a warning instead.
+// for_rows throws UserError; with on_bad_row: skip, it skips the row with a warning instead. As in training, a row that
+// is skipped counts.
 template <typename Take>
 void for_rows(const DataSpec& data, const DataSource& source, const Take& take) {
   int64_t left = data.most_rows(source).value_or(INT64_MAX);
   auto one = [&](const std::string& where, const std::function<void()>& body) {
+    --left;
     try {
       body();
-      --left;
     } catch (const BadRow& error) {
       if (data.on_bad_row != OnBadRow::kSkip) throw UserError("{}: {}{}", where, error.what(), kSkipHint);
       warn("{}: {}; skipped", where, error.what());

@@ -21,7 +21,7 @@ void DownloadProgress::add(int64_t bytes, bool fetched) {
 void DownloadProgress::show(int64_t partial) {
   const int64_t now = std::min(all_, done_ + partial);
   if (before_ < 0) before_ = now;  // the speed does not count bytes that earlier downloads fetched
-  if (now > counted_) {
+  if (now != counted_) {           // bytes that are fetched again count, too
     counted_ = now;
     count_progress();
   }

@@ -61,7 +61,8 @@ std::string FileHashes::of(const fs::path& file) const {
                         "the data files were hashed");
   const std::string hash = ContentKey().add_file(file, [&] { progress.add(kBlock); }).text();
   const std::optional<FileState> after = state_of(file);
-  if (state && after && after->text == state->text && state->changed + settled_ < now)
+  const bool precise = state && state->changed.count() % 1'000'000'000 != 0;
+  if (precise && after && after->text == state->text && state->changed + settled_ < now)
     write_cache_file(remembered, state->text + hash);
   return hash;
 }

@@ -8,8 +8,10 @@
 namespace fettle {
 
 // The hash of a file is remembered together with the file's path, size and inode number, and the times at which its
-// content and its inode were changed. No program can set the last of these times, so a changed file is always noticed.
-// Several processes may share a folder.
+// content and its inode were changed. No program can set the last of these times, so a file that is written again is
+// noticed. A change through a memory map that stays open may not be: the kernel sets the times only at the first store
+// to a page. The hashes of files whose times have no parts of a second are not remembered, because read-only images
+// (squashfs) have made-up times. Several processes may share a folder.
 class FileHashes {
  public:
   // The hash of a file that was changed less than `settled` ago is not remembered. The clock of a file system is
@@ -18,7 +20,7 @@ class FileHashes {
       : folder_(std::move(folder)), settled_(settled) {}
 
   // Returns the hash of the file's content. Shows progress while it reads a large file. Throws UserError when the file
-  // cannot be read. After a signal, throws the error of InterruptScope::check.
+  // cannot be read. After a signal, throws the error of InterruptScope::check when it reads the file.
   std::string of(const std::filesystem::path& file) const;
   // Removes hashes that no run used for `age`.
   void remove_unused(std::chrono::hours age) const;

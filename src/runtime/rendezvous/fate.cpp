@@ -215,8 +215,9 @@ void Fate::look_at_all() {
   int hanging = -1;
   // In phases other than training, processes wait for each other: one of them may download or tokenise for all. So such
   // a phase hangs only if no process makes progress.
-  Clock::time_point latest = seen_[0].progressed;
-  for (const Seen& seen : seen_) latest = std::max(latest, seen.progressed);
+  const auto last = std::ranges::max_element(seen_, {}, &Seen::progressed);
+  const Clock::time_point latest = last->progressed;
+  const auto last_rank = static_cast<int>(last - seen_.begin());  // the others wait for this one
   for (int rank = 0; rank < run_.size(); ++rank) {
     const Json status = observe(rank);
     const int given = status.value("signal", 0);
@@ -227,12 +228,12 @@ void Fate::look_at_all() {
     const bool trains = status.value("phase", "") == kTraining;
     const bool hangs = trains ? seconds_since(seen.progressed) > times_.hang
                               : seconds_since(std::max(latest, seen.progressed)) > kOtherPhases * times_.hang;
-    if (!seen.left && hangs && hanging < 0) hanging = rank;
+    if (!seen.left && hangs && hanging < 0) hanging = trains ? rank : last_rank;
   }
   if (hanging >= 0)
     end(kDeviceCode,
-        fmt::format("{} has made no progress for {:.0f} s (FETTLE_HANG_SECONDS), so the run ends{}",
-                    run_.name_of(hanging), seconds_since(seen_[static_cast<size_t>(hanging)].progressed), table()));
+        fmt::format("{} made no progress for {:.0f} s (FETTLE_HANG_SECONDS), so the run ends{}", run_.name_of(hanging),
+                    seconds_since(seen_[static_cast<size_t>(hanging)].progressed), table()));
   const std::lock_guard lock(mutex_);
   if (signal != 0 && held_ < 0) {
     signal_ = signal;

@@ -232,14 +232,16 @@ TrainState load_state(Devices& devices, const Run& run, const ModelRepository& r
     for (int i = 0; i < layout.count(); ++i)
       if (devices.client().is_local(layout.ordinal(i)))
         checkpoint.verify(array.name, layout.boxes[static_cast<size_t>(i)]);
-    auto read = [&](const Box& box, std::byte* out) { checkpoint.read_slice(array.name, box, out); };
+    auto read = [&](const Box& box, std::byte* out) {
+      checkpoint.read_slice(array.name, box, out);
+      count_progress();
+    };
     if (array.on_disk)
       state.disk->write(array.name, read);
     else
       state.buffers.emplace(array.name,
                             fill_in_pieces(devices.client(), array.shape, layout, read, memory_kind(array.memory)));
     checkpoint.release(array.name);
-    count_progress();
   }
   for (const Param& param : run.trained)
     if (run.on_disk(param)) state.buffers.emplace(trained_input(param), copy_of(devices, run, param, checkpoint));

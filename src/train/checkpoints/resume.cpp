@@ -41,8 +41,10 @@ std::string another(const fs::path& checkpoint, const Run& run, const Json& base
   if (at != all.end()) std::rotate(all.begin(), at + 1, all.end());
   for (const CheckpointFolder& one : all)
     if (one.path != refused && one.complete && can_go_on_from(one.path, run, base))
-      return fmt::format("{} has all its files: continue from it with resume_from_checkpoint={}",
-                         one.path.filename().string(), one.path.string());
+      return fmt::format(
+          "{} has all its files: continue from it with resume_from_checkpoint={}; if it is damaged, too, "
+          "start a new run",
+          one.path.filename().string(), one.path.string());
   return "";
 }
 
