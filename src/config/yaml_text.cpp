@@ -5,6 +5,7 @@
 #include <yaml-cpp/exceptions.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -13,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "config/keys.h"
 
 namespace fettle {
 namespace {
@@ -51,26 +51,17 @@ std::string read_text_file(const std::filesystem::path& file) {
   return text.str();
 }
 
-// Returns at most `most` bytes of the text, without a part of a character at the end.
-std::string_view beginning(std::string_view text, size_t most) {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;
-  return text.substr(0, most);
-}
-
-// Returns the beginning of the line of the error for a message, with a hint for errors of yaml-cpp that a wrong
-// indentation causes. Returns only the hint for a blank line and for a line that may have a secret.
+// Returns the key at the beginning of the error's line for a message, with a hint for errors of yaml-cpp that a wrong
+// indentation causes. Never returns a value, which may be a secret. Returns only the hint for a line without a key.
 std::string line_for_message(const std::string& text, const YAML::Exception& broken) {
-  constexpr size_t kMostShown = 60;
   std::istringstream lines(text);
   std::string line;
   for (int i = 0; i <= broken.mark.line; ++i)
     if (!std::getline(lines, line)) line.clear();
-  line = trimmed(line);
-  const Key* key = find_key(trimmed(line.substr(0, line.find(':'))));
-  std::string out;
-  if (!line.empty() && (key == nullptr || !key->secret))
-    out = fmt::format(", in `{}{}`", beginning(line, kMostShown), line.size() > kMostShown ? "..." : "");
+  const std::string key = trimmed(line.substr(0, std::min(line.find(':'), line.size())));
+  const bool has_key = line.find(':') != std::string::npos && !key.empty() &&
+                       std::ranges::all_of(key, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  std::string out = has_key ? fmt::format(", at the key {}", key) : "";
   static constexpr const char* kIndented[] = {YAML::ErrorMsg::BLOCK_ENTRY, YAML::ErrorMsg::MAP_KEY,
                                               YAML::ErrorMsg::MAP_VALUE, YAML::ErrorMsg::END_OF_MAP,
                                               YAML::ErrorMsg::END_OF_SEQ};

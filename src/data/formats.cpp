@@ -12,6 +12,7 @@
 #include "data/chat/system_message.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
+#include "data/read/media.h"
 #include "data/token_rows.h"
 
 namespace fettle {
@@ -227,7 +228,8 @@ bool is_answered_question(const ordered_json& row, const DataSource& source) {
   if (!has_column(row, "question") || !row.contains("answer")) return false;
   for (const auto& item : row.items())
     if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key()) &&
-        !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source))
+        !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source) &&
+        !is_empty_media(item.key(), item.value()))
       return false;
   return true;
 }

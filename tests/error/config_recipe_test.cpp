@@ -252,17 +252,18 @@ TEST_F(BadRecipe, FilesThatAreNotRecipes) {
   EXPECT_EQ(message("stage: pt\n---\nstage: sft\n"),
             "FILE:2: not valid yaml: a second document begins here; keep one document");
   EXPECT_EQ(message(",stage: pt\n"), "FILE:1: not valid yaml: a second document begins here; keep one document");
-  EXPECT_EQ(message("stage: sft\nlr: 1\n  seed: 2\n"),
-            "FILE:3: not valid yaml: illegal map value, in `seed: 2`; check its indentation, and put a value that has "
-            "`: ` in quotes");
-  EXPECT_EQ(message("stage: sft\n seed: 2\n"),
-            "FILE:2: not valid yaml: illegal map value, in `seed: 2`; check its indentation, and put a value that has "
-            "`: ` in quotes");
-  EXPECT_EQ(message("hub_token: a: b\n"),
-            "FILE:1: not valid yaml: illegal map value; check its indentation, and put a value that has `: ` in quotes")
-      << "secrets are never shown";
-  EXPECT_THAT(message("template: \"" + std::string(70, 'a') + "\\q\"\n"),
-              HasSubstr(", in `template: \"" + std::string(49, 'a') + "...`"));
+  EXPECT_EQ(
+      message("stage: sft\nlr: 1\n  seed: 2\n"),
+      "FILE:3: not valid yaml: illegal map value, at the key seed; check its indentation, and put a value that has "
+      "`: ` in quotes");
+  EXPECT_EQ(
+      message("stage: sft\n seed: 2\n"),
+      "FILE:2: not valid yaml: illegal map value, at the key seed; check its indentation, and put a value that has "
+      "`: ` in quotes");
+  for (const char* text :
+       {"hub_token: SECRET: b\n", "a: 1\n \"hub_token\": SECRET\n", "- token: SECRET: b\n",
+        "{\"a\": \"x\"\n \"hub_token\": \"SECRET\"}\n", "env: a: SECRET\n", "hub_token:\n  @SECRET\n"})
+    EXPECT_THAT(message(text), testing::AllOf(HasSubstr("not valid yaml"), testing::Not(HasSubstr("SECRET")))) << text;
   EXPECT_EQ(message("[a]: b\n"), "FILE:1: found a list as a key, wanted a name");
   EXPECT_EQ(message_of("/no/such/recipe.yaml", {}),
             "/no/such/recipe.yaml: cannot read the recipe: No such file or directory");

@@ -153,13 +153,24 @@ TEST_F(DataErrors, RowsWithImagesVideosOrSound) {
     expect_says(failure_of("a.jsonl", row + R"("audios": ["a.wav"]})"), "the row has sound (column 'audios')");
   }
   expect_says(failure_of("a.csv", "instruction,output,images\nq,a,a.png\n"), "a.csv:2: the row has images");
-  for (const char* none : {"null", "[]", R"("")", "{}", "[null]", "false", "0"})
+  expect_says(failure_of("a.jsonl", alpaca + R"("Image": "a.png"})"), "the row has an image");
+  const std::string question = R"({"question": "q", "answer": "a", )";
+  for (const char* none : {"null", "[]", R"("")", "{}", "[null]", "false", "0", R"("nan")"})
     for (const char* column : {"images", "video", "audios"})
-      EXPECT_EQ(failure_of("a.jsonl", fmt::format(R"({}"{}": {}}})", alpaca, column, none)), "") << column << none;
+      for (const std::string& row : {alpaca, question})
+        EXPECT_EQ(failure_of("a.jsonl", fmt::format(R"({}"{}": {}}})", row, column, none)), "") << column << none;
   EXPECT_EQ(failure_of("a.csv", "instruction,output,images\nq,a,[]\n"), "");
   const std::string text = folder.write("a.jsonl", R"({"image": "a red ball", "reply": "a"})").string();
   spec.sets = {R"({"file_name": ")" + text + R"(", "columns": {"prompt": "image", "response": "reply"}})"};
   EXPECT_EQ(failure(), "") << "the entry says that the column is a text";
+  const auto beside_image = [&](const char* prompt) {
+    const std::string file =
+        folder.write("a.jsonl", fmt::format(R"({{"q": "{}", "a": "a", "image": "shop/mug.png"}})", prompt)).string();
+    spec.sets = {R"({"file_name": ")" + file + R"(", "columns": {"prompt": "q", "response": "a"}})"};
+    return failure();
+  };
+  EXPECT_EQ(beside_image("What is a mug?"), "") << "the entry names the columns with text";
+  expect_says(beside_image("<image>What is this?"), "the row has an image");
 }
 
 TEST_F(DataErrors, RowsWithImagesAreBadRows) {

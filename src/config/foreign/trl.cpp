@@ -74,11 +74,17 @@ class TrlReader {
 
  private:
   // Sets the stage of a recipe that names none; TRL's command names the trainer. DPO's losses show the stage, except
-  // with cpo_alpha, a key of CPO. Other keys that SFT does not have belong to several trainers.
+  // with a key or loss that CPO has. Other keys that SFT does not have belong to several trainers.
   void infer_stage() {
     stage_ = "sft";
     const YAML::Node loss = recipe_.given("loss_type");
-    if (is_of_dpo(loss) && !recipe_.has("cpo_alpha")) {
+    if (is_of_pairs(loss)) {
+      const std::string name = recipe_.text("loss_type");
+      if (recipe_.has("cpo_alpha") || name == "simpo" || name == "orpo")
+        throw UserError(
+            "{}: stage is not given, and TRL's CPO also has this loss_type; set stage: dpo and, for CPO, pref_ftx to "
+            "the value of cpo_alpha (TRL's default is 1)",
+            recipe_.place("loss_type"));
       stage_ = "dpo";
       recipe_.mean_from("loss_type", "stage", YAML::Node("dpo"));
       info("{}: stage is not given, and loss_type is one of DPO's, so the recipe is read with stage: dpo",
@@ -96,8 +102,8 @@ class TrlReader {
   }
 
   // Returns whether `loss_type` has a loss that TRL has only for pairs of replies.
-  static bool is_of_dpo(const YAML::Node& loss) {
-    if (loss.IsDefined() && loss.IsSequence()) return std::any_of(loss.begin(), loss.end(), is_of_dpo);
+  static bool is_of_pairs(const YAML::Node& loss) {
+    if (loss.IsDefined() && loss.IsSequence()) return std::any_of(loss.begin(), loss.end(), is_of_pairs);
     if (!loss.IsDefined() || !loss.IsScalar()) return false;
     const std::vector<std::string_view>& pair_losses = find_key("pref_loss")->values;
     return std::ranges::find(pair_losses, loss.Scalar()) != pair_losses.end();

@@ -10,6 +10,7 @@
 #include "data/classes/class_rows.h"
 #include "data/formats.h"
 #include "data/read/columns.h"
+#include "data/read/media.h"
 #include "data/read/rows.h"
 #include "data/store/row_pipeline.h"
 
@@ -145,6 +146,7 @@ LabelScan scan_labels(const std::vector<DataSource>& sources) {
           scanning.add_bad(scanning.scan().unreadable, row.bad, where, row.line);
           return outcome;
         }
+        if (needs_media(row.value, source)) return outcome;  // the row will not be trained
         const bool cell = has_cells(where);
         if (const ordered_json value = label_value(row.value, source, cell); !value.is_null())
           scanning.add(value, cell, where, row.line);

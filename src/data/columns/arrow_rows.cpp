@@ -63,8 +63,9 @@ ordered_json struct_to_json(const arrow::StructArray& fields, int64_t i, const P
   const Place inside{place.file, place.column, place.row, place.structs + 1};
   for (int f = 0; f < fields.num_fields(); ++f) {
     ordered_json value = to_json(*fields.field(f), i, inside);
-    // The struct type has the fields of all rows. A field that this row lacks is null.
-    if (!value.is_null()) out[fields.struct_type()->field(f)->name()] = std::move(value);
+    // The struct type has the fields of all rows. A field that this row lacks is null. Bytes that are no text are null,
+    // too, but the row has them.
+    if (!value.is_null() || fields.field(f)->IsValid(i)) out[fields.struct_type()->field(f)->name()] = std::move(value);
   }
   if (place.structs > 0) return out;
   // The text of a message stays null, so that a message without a text is treated as in JSON files. Structs inside a

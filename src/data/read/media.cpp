@@ -14,36 +14,59 @@ namespace {
 using nlohmann::ordered_json;
 
 struct MediaColumn {
-  std::string_view name, what;
+  std::string_view name, what, mark;  // `mark` stands in the text where the first of the media belongs
 };
 
-constexpr MediaColumn kMediaColumns[] = {{"images", "images"}, {"image", "an image"}, {"videos", "videos"},
-                                         {"video", "a video"}, {"audios", "sound"},   {"audio", "sound"}};
+constexpr MediaColumn kMediaColumns[] = {{"images", "images", "<image>"}, {"image", "an image", "<image>"},
+                                         {"videos", "videos", "<video>"}, {"video", "a video", "<video>"},
+                                         {"audios", "sound", "<audio>"},  {"audio", "sound", "<audio>"}};
 
 // Returns whether the value names media or holds their data. Rows without media have null, "" or an empty list, in a
 // CSV file perhaps as text. Parquet files have the data in `bytes`; data that is not UTF-8 is read as null.
 bool has_media(const ordered_json& value) {
   if (value.is_string()) {
-    const std::string_view text = trimmed(value.get_ref<const std::string&>());
-    return !text.empty() && text != "[]";
+    static constexpr std::string_view kNone[] = {"", "[]", "nan", "none", "null"};
+    return std::ranges::find(kNone, lower_case(std::string(trimmed(value.get_ref<const std::string&>())))) ==
+           std::end(kNone);
   }
   return value.is_structured() && (value.contains("bytes") || std::ranges::any_of(value, [](const ordered_json& item) {
                                      return item.is_number() || has_media(item);
                                    }));
 }
 
+const MediaColumn* find_media_column(const std::string& name) {
+  const auto* column = std::ranges::find(kMediaColumns, lower_case(name), &MediaColumn::name);
+  return column == std::end(kMediaColumns) ? nullptr : column;
+}
+
+// Returns the row's first column with media that belong to its text; nullptr if it has none.
+const MediaColumn* media_of(const ordered_json& row, const DataSource& source) {
+  for (const auto& item : row.items()) {
+    const MediaColumn* column = find_media_column(item.key());
+    if (column == nullptr || !has_media(item.value())) continue;
+    if (source.columns.empty() ||
+        row.dump(-1, ' ', false, ordered_json::error_handler_t::replace).find(column->mark) != std::string::npos)
+      return column;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
+bool is_empty_media(const std::string& column, const ordered_json& value) {
+  return find_media_column(column) != nullptr && !has_media(value);
+}
+
+bool needs_media(const ordered_json& row, const DataSource& source) {
+  return media_of(row, source) != nullptr;
+}
+
 void refuse_media(const ordered_json& row, const DataSource& source) {
-  for (const auto& item : row.items()) {
-    const auto* column = std::ranges::find(kMediaColumns, item.key(), &MediaColumn::name);
-    if (column == std::end(kMediaColumns) || !has_media(item.value())) continue;
-    if (std::ranges::any_of(source.columns, [&](const auto& named) { return named.second == column->name; })) continue;
+  if (const MediaColumn* column = media_of(row, source))
     bad_row(
-        "the row has {} (column '{}'), but Fettle trains on text only; leave such rows out, or remove the column if "
-        "their text makes sense without it",
+        "the row has {} (column '{}'), but Fettle trains on text only; leave such rows out. If their text makes sense "
+        "without it, remove the column, or name the columns with text in an entry of dataset_info.json",
         column->what, column->name);
-  }
 }
 
 }  // namespace fettle
