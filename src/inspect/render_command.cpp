@@ -17,6 +17,7 @@
 #include "jinja/template.h"
 #include "run/model_folders.h"
 #include "tokenizer/text/unicode.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 
 namespace fettle {
@@ -40,7 +41,7 @@ void prepare_messages(nlohmann::ordered_json& messages) {
 }
 
 // Renders templates of a Jinja file or of a model folder. Templates of a model folder get the model's special tokens,
-// as in Transformers.
+// as in training and in Transformers. In a folder without a tokenizer, only the tokens that its config files name.
 class Renderer {
  public:
   explicit Renderer(const RenderOptions& options) : options_(options) {
@@ -48,11 +49,13 @@ class Renderer {
     const bool model = remote || std::filesystem::is_directory(options.source) || options.source.ends_with(".gguf");
     const std::string source = model ? local_tokenizer(options.source) : options.source;
     if (std::filesystem::is_directory(source)) {
-      config_ = TokenizerConfig::read(source);
+      const TokenizerConfig config = TokenizerConfig::read(source);
+      templates_ = config.chat_templates;
+      tokens_ = Tokenizer::is_in(source) ? Tokenizer::open(source).named_tokens() : config.named_tokens();
     } else {
       const std::string text = read_text(options.source);
       if (!is_valid_utf8(text)) throw UserError("{}: not valid UTF-8; wanted a Jinja template", options.source);
-      config_.chat_templates["default"] = text;
+      templates_["default"] = text;
     }
   }
 
@@ -66,7 +69,7 @@ class Renderer {
     }
     if (!context.is_object() || !context.contains("messages"))
       throw UserError("{}: wanted an object with \"messages\"", where);
-    for (const auto& [key, token] : config_.named_tokens())
+    for (const auto& [key, token] : tokens_)
       if (!context.contains(key)) context[key] = token;
     prepare_messages(context["messages"]);
     for (const char* key : {"tools", "documents"})
@@ -77,22 +80,22 @@ class Renderer {
 
  private:
   const jinja::Template& choose(bool for_tools) {
-    const auto& all = config_.chat_templates;
-    std::string name = for_tools && all.contains("tool_use") ? "tool_use" : "default";
+    std::string name = for_tools && templates_.contains("tool_use") ? "tool_use" : "default";
     if (!options_.name.empty()) name = options_.name;
-    const auto found = all.find(name);
-    if (found == all.end()) {
+    const auto found = templates_.find(name);
+    if (found == templates_.end()) {
       std::string names;
-      for (const auto& [known, unused] : all) names += (names.empty() ? "" : ", ") + known;
+      for (const auto& [known, unused] : templates_) names += (names.empty() ? "" : ", ") + known;
       throw UserError("{}: it has no chat template '{}'; available: {}", options_.source, name,
                       names.empty() ? "none; give a Jinja file" : names);
     }
-    const std::string shown = all.size() == 1 ? options_.source : fmt::format("{} ({})", options_.source, name);
+    const std::string shown = templates_.size() == 1 ? options_.source : fmt::format("{} ({})", options_.source, name);
     return parsed_.try_emplace(name, found->second, shown).first->second;
   }
 
   const RenderOptions& options_;
-  TokenizerConfig config_;
+  std::map<std::string, std::string> templates_;  // by name
+  std::map<std::string, std::string> tokens_;     // special tokens by key
   std::map<std::string, jinja::Template> parsed_;
 };
 

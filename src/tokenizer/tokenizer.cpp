@@ -30,7 +30,7 @@ Pipeline read_fast(const fs::path& file, const TokenizerConfig& config) {
   Pipeline pipeline = read_tokenizer_json(json);
   const auto field = json.find("normalizer");
   if (!config.bert_normalizer.empty() && field && field->string_or("type", "") == "BertNormalizer" &&
-      tokenizer_class_of(file.parent_path(), config) == "BertTokenizer") {
+      tokenizer_json_class_of(file.parent_path(), config) == "BertTokenizer") {
     nlohmann::json normalizer = field->value();
     normalizer.update(config.bert_normalizer);
     pipeline.normalizer = read_normalizer(JsonField::of_value(std::move(normalizer), field->where()));
@@ -56,23 +56,31 @@ Pipeline read_pipeline(const fs::path& model_dir, TokenizerConfig& config, std::
       model_dir.string());
 }
 
-// Names the tokens that no file names: a tokenizer.json gets the tokens of its class in Transformers. If there is still
-// no eos_token, eos_token_id of config.json names it, because a model without eos_token does not learn to stop.
-void name_missing_tokens(const fs::path& model_dir, bool json, const Pipeline& pipeline, TokenizerConfig& config) {
-  if (json)
-    name_class_tokens(
-        tokenizer_class_of(model_dir, config),
-        [&pipeline](const std::string& token) { return pipeline.id_of(token).has_value(); }, config);
+// Returns the added token whose id is eos_token_id of config.json, or the first of several; empty when there is none.
+std::string end_token_of_model(const fs::path& model_dir, const Pipeline& pipeline) {
   const fs::path file = model_dir / "config.json";
-  if (!config.eos_token.empty() || config.null_tokens.contains("eos_token") || !fs::is_regular_file(file)) return;
+  if (!fs::is_regular_file(file)) return "";
   const nlohmann::json model = read_json_file(file);
   const auto found = model.is_object() ? model.find("eos_token_id") : model.end();
-  if (found == model.end()) return;
+  if (found == model.end()) return "";
   const nlohmann::json& id = found->is_array() && !found->empty() ? found->front() : *found;
   const AddedToken* token = id.is_number_integer() ? pipeline.added.find(id.get<int32_t>()) : nullptr;
-  if (token == nullptr) return;
-  config.eos_token = token->content;
-  config.add_special(token->content);
+  return token == nullptr ? "" : token->content;
+}
+
+// Names the tokens that no file names: a tokenizer.json gets the tokens of its class in Transformers. A model without
+// eos_token does not learn to stop. So if there is still none, eos_token_id of config.json names it, or else the
+// declared class, also if Transformers does not use this class.
+void name_missing_tokens(const fs::path& model_dir, bool json, const Pipeline& pipeline, TokenizerConfig& config) {
+  const auto in_vocabulary = [&](const std::string& token) { return pipeline.id_of(token).has_value(); };
+  if (json) name_class_tokens(tokenizer_json_class_of(model_dir, config), in_vocabulary, config);
+  if (!config.eos_token.empty() || config.null_tokens.contains("eos_token")) return;
+  std::string token = end_token_of_model(model_dir, pipeline);
+  if (token.empty() && json && !config.empty_tokens.contains("eos_token"))
+    token = end_token_of_class(tokenizer_class_of(model_dir, config));
+  if (token.empty() || !in_vocabulary(token)) return;
+  config.eos_token = token;
+  config.add_special(token);
 }
 
 // Adds the tokens that are not in the tokenizer file but in tokenizer_config.json, special_tokens_map.json or
@@ -137,6 +145,10 @@ Tokenizer Tokenizer::open(const fs::path& model_dir) {
     pipeline.post_processor = PostProcessor::around(std::move(before), std::move(after));
   }
   return Tokenizer(std::move(state));
+}
+
+bool Tokenizer::is_in(const fs::path& model_dir) {
+  return find_tokenizer_file(model_dir).kind != TokenizerFile::Kind::kOther || has_vocabulary_files(model_dir);
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -24,6 +24,8 @@ class Tokenizer {
   // tokenizer_config.json, special_tokens_map.json, added_tokens.json and the files of chat templates. Throws
   // UserError, which names the file and its missing, invalid or unsupported part.
   static Tokenizer open(const std::filesystem::path& model_dir);
+  // Returns whether the folder has one of these files, also one that open() refuses.
+  static bool is_in(const std::filesystem::path& model_dir);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

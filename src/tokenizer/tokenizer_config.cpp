@@ -23,10 +23,13 @@ void read_names(const JsonField& field, bool overrides, TokenizerConfig& config)
     config.add_special(std::move(token));
   };
   for (const auto& [key, token] : TokenizerConfig::names()) {
-    if (const auto named = field.find(key))
-      read_name(read_token_text(*named), config.*token);
-    else if (field.value().contains(key))
+    if (const auto named = field.find(key)) {
+      const std::string text = read_token_text(*named);
+      if (text.empty()) config.empty_tokens.insert(key);
+      read_name(text, config.*token);
+    } else if (field.value().contains(key)) {
       config.null_tokens.insert(key);
+    }
   }
   // Keys such as image_token name tokens of the model.
   for (const auto& [key, token] : field.members()) {

@@ -24,6 +24,7 @@ struct TokenizerConfig {
   std::string bos_token, eos_token, pad_token, unk_token, cls_token, sep_token, mask_token;
   std::map<std::string, std::string> model_tokens;  // tokens with other names, such as image_token
   std::set<std::string> null_tokens;                // the keys of the first seven members that are null in a file
+  std::set<std::string> empty_tokens;               // the keys of the first seven members that are "" in a file
   std::vector<std::string> special_tokens;  // the tokens above, and all other special tokens that the files name
   std::vector<AddedToken> added_tokens;     // from added_tokens_decoder, or else from added_tokens.json
   std::string tokenizer_class;

@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
 
+#include "base/files/json_file.h"
 #include "paths.h"
 #include "tokenizer/tokenizer.h"
 
@@ -129,6 +132,60 @@ TEST(TokenizerConfig, TheClassNamesTokensThatNoFileNames) {
   EXPECT_EQ(names(R"({"model_type": "qwen3"})", "{}"),
             (Names{{"eos_token", end}, {"pad_token", end}, {"unk_token", end}}));
   EXPECT_EQ(names(R"({"model_type": "gemma"})", "{}"), Names()) << "the vocabulary has none of Gemma's tokens";
+}
+
+// As in Transformers 5.23, except that an eos_token that only the declared class names stays.
+TEST(TokenizerConfig, TheModelTypeMayDecideOnTheClass) {
+  Folder folder("gpt2");
+  const std::string end = "<|endoftext|>";
+  using Names = std::map<std::string, std::string>;
+  const auto names = [&](const std::string& type, const std::string& config) {
+    folder.write("config.json", R"({"model_type": ")" + type + R"("})");
+    folder.write("tokenizer_config.json", config);
+    return Tokenizer::open(folder.path()).named_tokens();
+  };
+  const char* gpt2 = R"({"tokenizer_class": "GPT2Tokenizer"})";
+  for (const char* type : {"granite", "ernie4_5", "minimax_m2", "mistral", "phi3", "olmo2"})
+    EXPECT_EQ(names(type, gpt2), (Names{{"eos_token", end}})) << type;
+  const Names qwen2 = {{"eos_token", end}, {"pad_token", end}, {"unk_token", end}};
+  for (const char* type : {"qwen2", "qwen3_5"})
+    for (const char* config : {gpt2, R"({"tokenizer_class": "PreTrainedTokenizerFast"})"})
+      EXPECT_EQ(names(type, config), qwen2) << type << config;
+  const Names declared = {{"bos_token", end}, {"eos_token", end}, {"unk_token", end}};
+  for (const char* type : {"qwen3", "cohere2", "llama"}) EXPECT_EQ(names(type, gpt2), declared) << type;
+  EXPECT_EQ(names("qwen3", R"({"tokenizer_class": "PreTrainedTokenizerFast"})"), Names());
+}
+
+// As in Transformers 5.23, except for eos_token.
+TEST(TokenizerConfig, AByteLevelLlamaTokenizerNamesNoTokens) {
+  for (const auto& [name, type, all] : {std::tuple{"gpt2", "llama", false},
+                                        {"llama2", "llama", true},
+                                        {"llama2", "mistral", false},
+                                        {"llama2", "phi3", false}}) {
+    Folder folder(name);
+    nlohmann::json tokenizer = read_json_file(folder.path() / "tokenizer.json");
+    if (name == std::string("gpt2"))
+      for (const char* token : {"<s>", "</s>", "<unk>"})
+        tokenizer["model"]["vocab"][token] = 800 + tokenizer["model"]["vocab"].size();
+    folder.write("tokenizer.json", tokenizer.dump());
+    folder.write("config.json", std::string(R"({"model_type": ")") + type + R"("})");
+    folder.write("tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizerFast"})");
+    std::map<std::string, std::string> wanted{{"eos_token", "</s>"}};
+    if (all) wanted.insert({{"bos_token", "<s>"}, {"unk_token", "<unk>"}});
+    EXPECT_EQ(Tokenizer::open(folder.path()).named_tokens(), wanted) << name << " " << type;
+  }
+}
+
+// As in Transformers 5.23, except that eos_token_id names the eos_token.
+TEST(TokenizerConfig, ANameThatIsEmptyInAFileIsNotThatOfTheClass) {
+  Folder folder("gpt2");
+  folder.write("config.json", R"({"model_type": "gpt2"})");
+  folder.write("tokenizer_config.json", R"({"bos_token": "", "eos_token": {"content": ""}})");
+  const std::string end = "<|endoftext|>";
+  using Names = std::map<std::string, std::string>;
+  EXPECT_EQ(Tokenizer::open(folder.path()).named_tokens(), (Names{{"unk_token", end}}));
+  folder.write("config.json", R"({"model_type": "gpt2", "eos_token_id": 700})");
+  EXPECT_EQ(Tokenizer::open(folder.path()).named_tokens(), (Names{{"eos_token", end}, {"unk_token", end}}));
 }
 
 TEST(TokenizerConfig, TheModelsConfigMayNameTheEndToken) {

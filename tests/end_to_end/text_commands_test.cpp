@@ -118,6 +118,19 @@ TEST_F(TextCommands, RenderGivesTheModelsNamedTokens) {
   EXPECT_EQ(text.out, "[C][S][M]<i>False") << text.err;
 }
 
+// In training, templates get the same tokens.
+TEST_F(TextCommands, RenderGivesTheTokensThatTheClassAndTheModelsConfigName) {
+  const std::filesystem::path model = folder / "model";
+  write_text(model / "chat_template.jinja", "{{ bos_token }}|{{ eos_token }}");
+  std::filesystem::copy(source_folder() / "tests/reference/tokenizer/gpt2/tokenizer.json", model / "tokenizer.json");
+  const std::string talk = file("talk.json", R"({"messages": []})");
+  write_text(model / "tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer"})");
+  EXPECT_EQ(run({"render", model.string(), talk}).out, "<|endoftext|>|<|endoftext|>");
+  write_text(model / "tokenizer_config.json", R"({"bos_token": "a"})");
+  write_text(model / "config.json", R"({"model_type": "llama", "eos_token_id": 700})");
+  EXPECT_EQ(run({"render", model.string(), talk}).out, "a|<|endoftext|>");
+}
+
 TEST_F(TextCommands, RenderTakesAGgufModel) {
   const Environment cache("FETTLE_CACHE", (folder / "cache").string());
   write_text(folder / "model/chat_template.jinja", "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");

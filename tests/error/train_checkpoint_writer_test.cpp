@@ -283,6 +283,65 @@ TEST(OldCheckpoint, OfFullTuningMaySayFreezeIfTheModelHasBuffers) {
   }
 }
 
+// Writes the state that a run of this recipe has at its beginning.
+StateReader written_state(const fs::path& folder, const Run& run, const nlohmann::json& meta) {
+  StateWriter writer(folder);
+  for (const StateArray& array : trained_arrays(run)) writer.add(array.name, HostArray(array.shape));
+  writer.finish(meta);
+  return StateReader(folder);
+}
+
+class OtherOptimArgs : public testing::Test {
+ protected:
+  fettle::Run run_with(const std::string& optim, const std::map<std::string, std::string>& args) {
+    Recipe recipe = reference_recipe("llama");
+    recipe.finetuning_type = "full";
+    recipe.optim = optim;
+    recipe.optim_args = args;
+    return make_run(recipe, repository_.config(), "config.json", 1);
+  }
+  std::string said(const StateReader& state, const fettle::Run& run) {
+    testing::internal::CaptureStderr();
+    check_meta(state, run);
+    report_optim_args(state, run);
+    return testing::internal::GetCapturedStderr();
+  }
+
+  TempFolder folder_;
+  ModelRepository repository_ = ModelRepository::open(reference_recipe("llama").model_name_or_path);
+};
+
+TEST_F(OtherOptimArgs, AreNamed) {
+  const auto run = run_with("apollo_adamw", {{"rank", "2"}, {"scale", "128"}, {"scale_type", "tensor"}});
+  nlohmann::json meta = checkpoint_meta(run, 1, {}, {}, {}, "");
+  const StateReader state = written_state(folder_ / "new/state", run, meta);
+  EXPECT_EQ(said(state, run), "");
+  EXPECT_EQ(said(state, run_with("apollo_adamw", {{"rank", "2"}, {"scale", "128.0"}, {"scale_type", "tensor"}})), "");
+  const auto other = run_with("apollo_adamw", {{"rank", "2"}});
+  EXPECT_THAT(said(state, other), AllOf(HasSubstr("(apollo_adamw) has scale=128.0, scale_type=tensor, this run has "
+                                                  "scale=1.0, scale_type=channel: losses differ")));
+  meta.erase("optim_args");
+  const StateReader old = written_state(folder_ / "old/state", run, meta);
+  EXPECT_THAT(said(old, other), HasSubstr("other defaults: rank=1, scale=128, scale_type=tensor; this run has rank=2, "
+                                          "scale=1, scale_type=channel;"));
+}
+
+TEST_F(OtherOptimArgs, AreNotMissedInOldCheckpointsOfOtherRules) {
+  const auto run = run_with("sgd", {{"momentum", "0.9"}});
+  nlohmann::json meta = checkpoint_meta(run, 1, {}, {}, {}, "");
+  meta.erase("optim_args");
+  EXPECT_EQ(said(written_state(folder_ / "state", run, meta), run), "");
+}
+
+TEST_F(OtherOptimArgs, OfFourBitStateAreTheSizeOfTheBlocks) {
+  const auto run = run_with("adamw_torch_4bit", {{"block_size", "128"}});
+  const StateReader state = written_state(folder_ / "state", run, checkpoint_meta(run, 1, {}, {}, {}, ""));
+  EXPECT_EQ(said(state, run), "");
+  EXPECT_THAT(user_error([&] { check_meta(state, run_with("adamw_torch_4bit", {})); }),
+              HasSubstr("with blocks of 128 elements in the optimizer's state, but this run has 256; set optim_args: "
+                        "block_size=128, or"));
+}
+
 TEST_F(OtherRun, AnotherStageIsNamed) {
   Recipe other = recipe();
   other.stage = "pt";

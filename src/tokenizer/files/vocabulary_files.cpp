@@ -158,12 +158,22 @@ class Reader {
   VocabularyFiles out_;
 };
 
+// Returns the name of a vocabulary file in the folder; null when there is none.
+const char* vocabulary_file(const fs::path& model_dir) {
+  const auto has = [&](const char* name) { return fs::is_regular_file(model_dir / name); };
+  return has(kWords) ? kWords : has(kTokens) && has(kMerges) ? kMerges : has(kPieces) ? kPieces : nullptr;
+}
+
 }  // namespace
+
+bool has_vocabulary_files(const fs::path& model_dir) {
+  return vocabulary_file(model_dir) != nullptr;
+}
 
 std::optional<VocabularyFiles> read_vocabulary_files(const fs::path& model_dir, TokenizerConfig& config) {
   const auto has = [&](const char* name) { return fs::is_regular_file(model_dir / name); };
   const bool bytes = has(kTokens) && has(kMerges);
-  const char* found = has(kWords) ? kWords : bytes ? kMerges : has(kPieces) ? kPieces : nullptr;
+  const char* found = vocabulary_file(model_dir);
   if (found == nullptr) return std::nullopt;
   const std::string name = tokenizer_class_of(model_dir, config);
   Reader reader(model_dir, config);

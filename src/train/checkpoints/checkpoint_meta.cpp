@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -47,6 +48,20 @@ Json identity(const Run& run) {
   return out;
 }
 
+// Returns all arguments of the update rule. Numbers are numbers, because 1 and 1.0 are the same value.
+Json optim_args(const Run& run) {
+  const OptimOptions& options = run.optimizer.options;
+  Json out = Json::object();
+  for (const OptimArgument& argument : run.optimizer.rule->args) {
+    const std::string name(argument.name);
+    if (argument.values.empty())
+      out[name] = options.number(name);
+    else
+      out[name] = options.text(name);
+  }
+  return out;
+}
+
 // Returns why the loss of a row depends on the other rows of its micro-batch; "" if it does not.
 std::string mixes_rows(const Run& run) {
   if (run.stage->mixes_rows) return fmt::format("the loss of stage {}", run.stage->name);
@@ -70,6 +85,24 @@ constexpr const char* kRemedy =
                          const std::string& wanted) {
   throw UserError("{} was written with {} = {}, but this run has {}; {}", checkpoint_of(state), key, found, wanted,
                   kRemedy);
+}
+
+// Refuses 4-bit state with blocks of another size. Each block has one absmax; the codes do not depend on the blocks.
+void check_blocks(const StateReader& state, const Run& run) {
+  if (run.optimizer.rule->name != "adamw_torch_4bit") return;
+  std::set<std::string> same;  // the parameters whose codes have the same shape
+  for (const StateArray& array : trained_arrays(run)) {
+    const size_t name = array.name.find('/') + 1;
+    if (!state.contains(array.name)) continue;
+    const bool equal = state.shape(array.name) == array.shape;
+    if (array.name.starts_with("m_codes/") && equal) same.insert(array.name.substr(name));
+    if (!array.name.starts_with("m_absmax/") || equal || !same.contains(array.name.substr(name))) continue;
+    const int64_t now = std::llround(run.optimizer.options.number("block_size")), other = now == 128 ? 256 : 128;
+    throw UserError(
+        "{} was written with blocks of {} elements in the optimizer's state, but this run has {}; set optim_args: "
+        "block_size={}, or start a new run",
+        checkpoint_of(state), other, now, other);
+  }
 }
 
 void check_arrays(const StateReader& state, const Run& run) {
@@ -141,6 +174,7 @@ Json checkpoint_meta(const Run& run, int64_t step, const Json& base, const DataI
           {"held_out", record.held_out},
           {"first_comparable", record.first_comparable},
           {"identity", identity(run)},
+          {"optim_args", optim_args(run)},
           {"base", base},
           {"kernels", kernel_ids(run.target.kernels)},
           {"gradient_checkpointing", run.remat.name},
@@ -193,6 +227,38 @@ void report_kernels(const StateReader& state, const Run& run) {
       checkpoint_of(state), words(written), words(present));
 }
 
+void report_optim_args(const StateReader& state, const Run& run) {
+  const Json present = optim_args(run);
+  const auto found = state.meta().find("optim_args");
+  if (found == state.meta().end()) {
+    // The keys apollo_* had the same defaults in earlier versions.
+    if (run.optimizer.rule->name == "apollo_adamw" && !run.places.has("use_apollo"))
+      warn(
+          "{} was written by an earlier version of fettle, in which apollo_adamw had other defaults: rank=1, "
+          "scale=128, scale_type=tensor; this run has rank={}, scale={}, scale_type={}; if the recipe's optim_args did "
+          "not set one of them, set it to the earlier default, or losses differ from those of an uninterrupted run",
+          checkpoint_of(state), present["rank"].get<double>(), present["scale"].get<double>(),
+          present["scale_type"].get<std::string>());
+    return;
+  }
+  auto words = [](const std::string& name, const Json& value) {
+    return fmt::format("{}={}", name, value.is_string() ? value.get<std::string>() : value.dump());
+  };
+  std::vector<std::string> before, after;
+  for (const auto& [name, value] : present.items()) {
+    // An argument that is missing was added in a later version.
+    const Json written = found->value(name, value);
+    if (written == value) continue;
+    before.push_back(words(name, written));
+    after.push_back(words(name, value));
+  }
+  if (before.empty()) return;
+  warn(
+      "{} was written by a run whose optimizer ({}) has {}, this run has {}: losses differ from those of an "
+      "uninterrupted run; to avoid this, set the optimizer's arguments to the checkpoint's values",
+      checkpoint_of(state), run.optimizer.rule->name, fmt::join(before, ", "), fmt::join(after, ", "));
+}
+
 namespace {
 
 // Returns whether an earlier version wrote this value where identity() has another value for the same run. Full tuning
@@ -218,6 +284,7 @@ void check_meta(const StateReader& state, const Run& run) {
   check("stage");
   check("finetuning_type");
   check("optim");
+  check_blocks(state, run);
   check_arrays(state, run);
   for (const auto& [key, value] : wanted.items()) check(key);
   check_rows_per_step(state, run);

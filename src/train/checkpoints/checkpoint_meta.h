@@ -28,6 +28,9 @@ void check_meta(const StateReader& state, const Run& run);
 void report_micro_batches(const StateReader& state, const Run& run);
 // Warns when the state was written by a run with other kernels, because the sums of other kernels round differently.
 void report_kernels(const StateReader& state, const Run& run);
+// Warns when the optimizer's arguments (optim_args) differ from those of the run that wrote the state. Checkpoints of
+// earlier versions lack them; for apollo_adamw, the defaults of these versions are named.
+void report_optim_args(const StateReader& state, const Run& run);
 // Returns the gradient_checkpointing policy and the micro-batches of the run that wrote the state. Checkpoints of
 // earlier versions lack them.
 WrittenStep written_step(const StateReader& state);

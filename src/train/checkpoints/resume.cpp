@@ -73,6 +73,7 @@ std::optional<ResumePoint> find_resume_point(const Run& run, const ModelReposito
     point.record = read_record(state);
     report_micro_batches(state, run);
     report_kernels(state, run);
+    report_optim_args(state, run);
     report_remat(state, run);
     point.step = state.meta().at("step").get<int64_t>();
     return point;
