@@ -173,6 +173,13 @@ TEST_F(DataErrors, RowsWithImagesVideosOrSound) {
   expect_says(beside_image("<image>What is this?"), "the row has an image");
 }
 
+TEST_F(DataErrors, RowsOfParquetFilesWithTheBytesOfImages) {
+  spec.sets = {(source_folder() / "tests/reference/data/images.parquet").string()};
+  expect_says(failure(), "images.parquet:1: the row has an image (column 'image')");
+  spec.on_bad_row = OnBadRow::kSkip;
+  EXPECT_EQ(load_datasets(spec, tokenizer, tokenizer.vocab_size()).report.bad_rows, 1) << "the second row has none";
+}
+
 TEST_F(DataErrors, RowsWithImagesAreBadRows) {
   spec.on_bad_row = OnBadRow::kSkip;
   spec.sets = {folder.write("a.jsonl", "{\"text\": \"a\", \"images\": [\"a.png\"]}\n{\"text\": \"b\"}\n").string()};

@@ -1,5 +1,5 @@
 """Writes rows.parquet, rows.arrow (stream) and rows.feather (file format) to this folder with pyarrow, and the same
-rows as rows.jsonl for comparison."""
+rows as rows.jsonl for comparison. Also writes images.parquet."""
 
 import json
 import pathlib
@@ -32,3 +32,10 @@ for row in table.to_pylist():
     row["messages"] = [{k: v for k, v in message.items() if v is not None} for message in row["messages"]]
     lines.append(json.dumps(row, ensure_ascii=False))
 (here / "rows.jsonl").write_text("\n".join(lines) + "\n")
+
+# The first row has an image in the form of Hugging Face's datasets.
+image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+images = pyarrow.array([{"bytes": b"\x89PNG\xff", "path": None}, None], image)
+pyarrow.parquet.write_table(
+    pyarrow.table({"prompt": ["q", "r"], "completion": ["a", "b"], "image": images}), here / "images.parquet"
+)
