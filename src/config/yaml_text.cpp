@@ -58,7 +58,7 @@ std::string line_for_message(const std::string& text, const YAML::Exception& bro
   std::string line;
   for (int i = 0; i <= broken.mark.line; ++i)
     if (!std::getline(lines, line)) line.clear();
-  const std::string key = trimmed(line.substr(0, std::min(line.find(':'), line.size())));
+  const std::string key(trimmed(line.substr(0, std::min(line.find(':'), line.size()))));
   const bool has_key = line.find(':') != std::string::npos && !key.empty() &&
                        std::ranges::all_of(key, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
   std::string out = has_key ? fmt::format(", at the key {}", key) : "";

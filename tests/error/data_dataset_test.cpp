@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "data/dataset.h"
 #include "data_fixtures.h"
+#include "paths.h"
 
 namespace fettle {
 namespace {
