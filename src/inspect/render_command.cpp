@@ -11,7 +11,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
 #include "base/json_text.h"
+#include "base/log.h"
 #include "data/chat/templates/thought_fields.h"
 #include "inspect/text_file.h"
 #include "jinja/template.h"
@@ -41,7 +43,8 @@ void prepare_messages(nlohmann::ordered_json& messages) {
 }
 
 // Renders templates of a Jinja file or of a model folder. Templates of a model folder get the model's special tokens,
-// as in training and in Transformers. In a folder without a tokenizer, only the tokens that its config files name.
+// as in training and in Transformers. In a folder whose tokenizer is missing or cannot be read, only the tokens that
+// its config files name.
 class Renderer {
  public:
   explicit Renderer(const RenderOptions& options) : options_(options) {
@@ -51,7 +54,12 @@ class Renderer {
     if (std::filesystem::is_directory(source)) {
       const TokenizerConfig config = TokenizerConfig::read(source);
       templates_ = config.chat_templates;
-      tokens_ = Tokenizer::is_in(source) ? Tokenizer::open(source).named_tokens() : config.named_tokens();
+      tokens_ = config.named_tokens();
+      try {
+        if (Tokenizer::is_in(source)) tokens_ = Tokenizer::open(source).named_tokens();
+      } catch (const UserError& error) {
+        warn("{}; the templates get the special tokens that tokenizer_config.json names", error.what());
+      }
     } else {
       const std::string text = read_text(options.source);
       if (!is_valid_utf8(text)) throw UserError("{}: not valid UTF-8; wanted a Jinja template", options.source);

@@ -40,7 +40,7 @@ TEST_F(RecipeShape, TrlsLossesOfDpoMeanItsStage) {
   EXPECT_EQ(said_.find("stage is not given"), std::string::npos) << said_;
   for (const char* loss : {"nll", "chunked_nll", "dft"})
     EXPECT_EQ(read(kStart + "loss_type: " + loss + "\n").stage, "sft") << loss;
-  for (const char* lines : {"loss_type: simpo\n", "loss_type: sigmoid\ncpo_alpha: 0\n"})
+  for (const char* lines : {"loss_type: simpo\n", "loss_type: [simpo]\n", "loss_type: sigmoid\ncpo_alpha: 0\n"})
     EXPECT_NE(refusal(kStart + lines).find("stage is not given, and TRL's CPO also has this loss_type"),
               std::string::npos)
         << lines;

@@ -90,6 +90,14 @@ TEST(Resolve, PolynomialScheduleEndsAsInTransformers) {
   EXPECT_EQ(schedule_of({"lr_scheduler_type=polynomial", "learning_rate=1e-6", "min_lr=0"}).min_rate, 0);
 }
 
+// PEFT refuses a dropout in the config of an adapter of experts.
+TEST(Resolve, AdaptersOfExpertsHaveNoDropout) {
+  const std::string file = (source_folder() / "tests/reference/models/qwen3_moe/config.json").string();
+  const Recipe recipe = read_recipe("", {"stage=dpo", "lora_dropout=0.1", "target_parameters=mlp.experts.down_proj"});
+  const auto run = make_run(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1);
+  EXPECT_EQ(run.adapter.lora->dropout, 0);
+}
+
 // LLaMA-Factory's keys choose an optimizer although `optim` is given.
 TEST(Resolve, KeysThatChooseAnOptimizer) {
   const std::string file = (source_folder() / "tests/reference/models/llama/config.json").string();

@@ -175,10 +175,14 @@ TEST_F(DataErrors, RowsWithImagesVideosOrSound) {
 }
 
 TEST_F(DataErrors, RowsOfParquetFilesWithTheBytesOfImages) {
-  spec.sets = {(source_folder() / "tests/reference/data/images.parquet").string()};
-  expect_says(failure(), "images.parquet:1: the row has an image (column 'image')");
-  spec.on_bad_row = OnBadRow::kSkip;
-  EXPECT_EQ(load_datasets(spec, tokenizer, tokenizer.vocab_size()).report.bad_rows, 1) << "the second row has none";
+  for (const auto& [file, said] : {std::pair{"images.parquet", "an image (column 'image')"},
+                                   {"image_bytes.parquet", "images (column 'images')"}}) {
+    spec.on_bad_row = OnBadRow::kError;
+    spec.sets = {(source_folder() / "tests/reference/data" / file).string()};
+    expect_says(failure(), fmt::format("{}:1: the row has {}", file, said));
+    spec.on_bad_row = OnBadRow::kSkip;
+    EXPECT_EQ(load_datasets(spec, tokenizer, tokenizer.vocab_size()).report.bad_rows, 1) << "the second row has none";
+  }
 }
 
 TEST_F(DataErrors, RowsWithImagesAreBadRows) {

@@ -13,6 +13,7 @@
 #include "config/foreign/axolotl/sets.h"
 #include "config/foreign/foreign_recipe.h"
 #include "config/foreign/handbook_sets.h"
+#include "config/foreign/nodes.h"
 #include "config/keys.h"
 #include "config/value.h"
 
@@ -79,8 +80,8 @@ class TrlReader {
     stage_ = "sft";
     const YAML::Node loss = recipe_.given("loss_type");
     if (is_of_pairs(loss)) {
-      const std::string name = recipe_.text("loss_type");
-      if (recipe_.has("cpo_alpha") || name == "simpo" || name == "orpo")
+      const std::string name = loss.IsSequence() && loss.size() == 1 ? text_of(loss[0]) : text_of(loss);
+      if (recipe_.has("cpo_alpha") || name == "simpo")
         throw UserError(
             "{}: stage is not given, and TRL's CPO also has this loss_type; set stage: dpo and, for CPO, pref_ftx to "
             "the value of cpo_alpha (TRL's default is 1)",

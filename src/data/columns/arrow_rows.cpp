@@ -40,6 +40,12 @@ ordered_json text_or_null(std::string_view bytes) {
   }
 }
 
+// Returns the bytes as a text, or an object that says that there are bytes, such as those of an image.
+ordered_json text_or_bytes(std::string_view bytes) {
+  ordered_json text = text_or_null(bytes);
+  return text.is_null() ? ordered_json{{"bytes", nullptr}} : text;
+}
+
 // The row that a value becomes a part of.
 struct Place {
   const std::string& file;
@@ -63,9 +69,8 @@ ordered_json struct_to_json(const arrow::StructArray& fields, int64_t i, const P
   const Place inside{place.file, place.column, place.row, place.structs + 1};
   for (int f = 0; f < fields.num_fields(); ++f) {
     ordered_json value = to_json(*fields.field(f), i, inside);
-    // The struct type has the fields of all rows. A field that this row lacks is null. Bytes that are no text are null,
-    // too, but the row has them.
-    if (!value.is_null() || fields.field(f)->IsValid(i)) out[fields.struct_type()->field(f)->name()] = std::move(value);
+    // The struct type has the fields of all rows. A field that this row lacks is null.
+    if (!value.is_null()) out[fields.struct_type()->field(f)->name()] = std::move(value);
   }
   if (place.structs > 0) return out;
   // The text of a message stays null, so that a message without a text is treated as in JSON files. Structs inside a
@@ -124,11 +129,11 @@ ordered_json to_json(const arrow::Array& array, int64_t i, const Place& place) {
     case Type::STRING: return text_or_null(static_cast<const arrow::StringArray&>(array).GetView(i));
     case Type::LARGE_STRING: return text_or_null(static_cast<const arrow::LargeStringArray&>(array).GetView(i));
     case Type::STRING_VIEW: return text_or_null(static_cast<const arrow::StringViewArray&>(array).GetView(i));
-    case Type::BINARY: return text_or_null(static_cast<const arrow::BinaryArray&>(array).GetView(i));
-    case Type::LARGE_BINARY: return text_or_null(static_cast<const arrow::LargeBinaryArray&>(array).GetView(i));
-    case Type::BINARY_VIEW: return text_or_null(static_cast<const arrow::BinaryViewArray&>(array).GetView(i));
+    case Type::BINARY: return text_or_bytes(static_cast<const arrow::BinaryArray&>(array).GetView(i));
+    case Type::LARGE_BINARY: return text_or_bytes(static_cast<const arrow::LargeBinaryArray&>(array).GetView(i));
+    case Type::BINARY_VIEW: return text_or_bytes(static_cast<const arrow::BinaryViewArray&>(array).GetView(i));
     case Type::FIXED_SIZE_BINARY:
-      return text_or_null(static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(i));
+      return text_or_bytes(static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(i));
     case Type::LIST: return list_to_json(static_cast<const arrow::ListArray&>(array), i, place);
     case Type::LARGE_LIST: return list_to_json(static_cast<const arrow::LargeListArray&>(array), i, place);
     case Type::FIXED_SIZE_LIST: return list_to_json(static_cast<const arrow::FixedSizeListArray&>(array), i, place);

@@ -22,7 +22,7 @@ constexpr MediaColumn kMediaColumns[] = {{"images", "images", "<image>"}, {"imag
                                          {"audios", "sound", "<audio>"},  {"audio", "sound", "<audio>"}};
 
 // Returns whether the value names media or holds their data. Rows without media have null, "" or an empty list, in a
-// CSV file perhaps as text. Parquet files have the data in `bytes`; data that is not UTF-8 is read as null.
+// CSV file perhaps as text. Parquet and Arrow files have the data itself, which is read as an object with `bytes`.
 bool has_media(const ordered_json& value) {
   if (value.is_string()) {
     static constexpr std::string_view kNone[] = {"", "[]", "nan", "none", "null"};
@@ -62,11 +62,16 @@ bool needs_media(const ordered_json& row, const DataSource& source) {
 }
 
 void refuse_media(const ordered_json& row, const DataSource& source) {
-  if (const MediaColumn* column = media_of(row, source))
+  const MediaColumn* column = media_of(row, source);
+  if (column == nullptr) return;
+  if (!source.columns.empty())
     bad_row(
-        "the row has {} (column '{}'), but Fettle trains on text only; leave such rows out. If their text makes sense "
-        "without it, remove the column, or name the columns with text in an entry of dataset_info.json",
-        column->what, column->name);
+        "the row has {} (column '{}') with the mark {} in a text, but Fettle trains on text only; leave such rows out",
+        column->what, column->name, column->mark);
+  bad_row(
+      "the row has {} (column '{}'), but Fettle trains on text only; leave such rows out. If their text makes sense "
+      "without it, remove the column, or name the columns with text in an entry of dataset_info.json",
+      column->what, column->name);
 }
 
 }  // namespace fettle

@@ -81,9 +81,10 @@ void warn_of_other_wishes(const Recipe& recipe, const Model& model, const std::s
     if (asked) warn("{}: {}", recipe.where(text.substr(0, text.find(' '))), text);
 }
 
-// Throws UserError when a key asks for a variant of LoRA, because the LoRA weights of experts do not support variants.
-// PEFT also refuses or ignores these keys for experts.
-void check_expert_lora(const Recipe& recipe) {
+// For an adapter with LoRA weights of experts, which do not support variants of LoRA: throws UserError when a key asks
+// for a variant, and sets the dropout to 0. PEFT also refuses or ignores these keys for experts.
+void settle_expert_lora(const Recipe& recipe, LoraOptions& options) {
+  if (options.parameters.empty()) return;
   const std::pair<bool, const char*> others[] = {{recipe.lora_dropout != 0 && !recipe.dropout_is_off, "lora_dropout"},
                                                  {recipe.use_dora, "use_dora"},
                                                  {recipe.pissa_init, "pissa_init"},
@@ -93,6 +94,7 @@ void check_expert_lora(const Recipe& recipe) {
       throw UserError(
           "{}: {} cannot be combined with target_parameters: adapters of experts are plain LoRA; remove one of the two",
           recipe.where(key), key);
+  options.dropout = 0;
 }
 
 }  // namespace
@@ -113,7 +115,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
     options.dropout = is_set(recipe, "lora_dropout") ? recipe.lora_dropout : folder.config.lora_dropout;
     options.dropout_is_off = recipe.dropout_is_off;
     warn_of_other_wishes(recipe, model, adapter, options);
-    if (!options.parameters.empty()) check_expert_lora(recipe);
+    settle_expert_lora(recipe, options);
     return options;
   }
   LoraOptions options{.rank = recipe.lora_rank,
@@ -122,10 +124,8 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
                       .dropout_is_off = recipe.dropout_is_off,
                       .rslora = recipe.use_rslora};
   options.modules = lora_modules(model, recipe.lora_target);
-  if (!recipe.target_parameters.empty()) {
-    options.parameters = expert_parameters(model, recipe.target_parameters);
-    check_expert_lora(recipe);
-  }
+  if (!recipe.target_parameters.empty()) options.parameters = expert_parameters(model, recipe.target_parameters);
+  settle_expert_lora(recipe, options);
   options.fan_in_fan_out = model.family->fan_in_fan_out;
   options.dora = recipe.use_dora;
   options.layers = layer_numbers(recipe, model);

@@ -215,9 +215,10 @@ void Fate::look_at_all() {
   int hanging = -1;
   // In phases other than training, processes wait for each other: one of them may download or tokenise for all. So such
   // a phase hangs only if no process makes progress.
-  const auto last = std::ranges::max_element(seen_, {}, &Seen::progressed);
+  const auto last = std::ranges::max_element(
+      seen_, {}, [](const Seen& one) { return one.left ? Clock::time_point::min() : one.progressed; });
   const Clock::time_point latest = last->progressed;
-  const auto last_rank = static_cast<int>(last - seen_.begin());  // the others wait for this one
+  const auto last_rank = static_cast<int>(last - seen_.begin());  // the others probably wait for this one
   for (int rank = 0; rank < run_.size(); ++rank) {
     const Json status = observe(rank);
     const int given = status.value("signal", 0);

@@ -1,5 +1,5 @@
 """Writes rows.parquet, rows.arrow (stream) and rows.feather (file format) to this folder with pyarrow, and the same
-rows as rows.jsonl for comparison. Also writes images.parquet."""
+rows as rows.jsonl for comparison. Also writes images.parquet and image_bytes.parquet."""
 
 import json
 import pathlib
@@ -33,9 +33,13 @@ for row in table.to_pylist():
     lines.append(json.dumps(row, ensure_ascii=False))
 (here / "rows.jsonl").write_text("\n".join(lines) + "\n")
 
-# The first row has an image in the form of Hugging Face's datasets.
+# The first row has an image in the form of Hugging Face's datasets, or a list with the bytes of an image.
 image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
 images = pyarrow.array([{"bytes": b"\x89PNG\xff", "path": None}, None], image)
 pyarrow.parquet.write_table(
     pyarrow.table({"prompt": ["q", "r"], "completion": ["a", "b"], "image": images}), here / "images.parquet"
+)
+images = pyarrow.array([[b"\x89PNG\xff"], []], pyarrow.list_(pyarrow.binary()))
+pyarrow.parquet.write_table(
+    pyarrow.table({"prompt": ["q", "r"], "completion": ["a", "b"], "images": images}), here / "image_bytes.parquet"
 )
