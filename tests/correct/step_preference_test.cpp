@@ -8,6 +8,7 @@
 #include "preference_rows.h"
 #include "resolve_run.h"
 #include "stages/stages.h"
+#include "temp_folder.h"
 
 namespace fettle {
 namespace {
@@ -112,7 +113,12 @@ TEST(PreferenceReference, MayBeANamedModel) {
   recipe.ref_model = recipe.model_name_or_path;
   const TrainResult named = train(recipe, {.rows = rows});
   expect_equal_lists(named.losses, own.losses, 1e-6, "loss");
-  recipe.ref_model = reference_model("mistral").string();  // a model with the same shapes, but other values
+  const TempFolder folder;
+  const std::filesystem::path other_model = folder / "other";  // a model with the same settings, but other values
+  std::filesystem::copy(reference_model("mistral"), other_model);
+  std::filesystem::copy_file(reference_model("llama") / "config.json", other_model / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  recipe.ref_model = other_model.string();
   const TrainResult other = train(recipe, {.rows = rows});
   EXPECT_GT(std::abs(other.losses[0] - own.losses[0]), 1e-3);
 }
