@@ -16,9 +16,10 @@ struct Rounded {
 
 constexpr int64_t kLineWords = 16;  // of a line of the cache
 
-// Computes kRows rows of BlockOps::product, kVectors vectors wide. If `a` is not transposed and there are several
-// vectors, the cache meanwhile fetches the next kRows rows of `a`, which the processor does not foresee. There may be
-// no such rows; fetching from any address is allowed. The sums go to `c`, or to `rounded` if it is somewhere.
+// Computes kRows rows of BlockOps::product, kVectors vectors wide. If there are several vectors, the cache meanwhile
+// fetches the next kRows rows of `a`, unless `a` is transposed, and the next kRows rows of `c`, unless they follow each
+// other without gaps. The processor does not foresee them. There may be no such rows; fetching from any address is
+// allowed. The sums go to `c`, or to `rounded` if it is somewhere.
 template <int kRows, int kVectors, bool kTransposed>
 void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row, float* c, int64_t c_row,
            bool accumulate, Rounded rounded) {
@@ -31,6 +32,10 @@ void panel(int64_t k, const Word* a, int64_t a_row, const Word* b, int64_t b_row
     if (!kTransposed && kVectors > 1 && i % kLineWords == 0)
 #pragma GCC unroll 24
       for (int r = 0; r < kRows; ++r) __builtin_prefetch(a + (kRows + r) * a_row + i);
+    if (kVectors > 1 && i % kLineWords == kLineWords / 2 && i < kRows * kLineWords && c_row > kVectors * kLanes)
+#pragma GCC unroll 8
+      for (int64_t word = 0; word < kVectors * kLanes; word += kLineWords)
+        __builtin_prefetch(c + (kRows + i / kLineWords) * c_row + word);
     Floats right[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) right[v] = load(b + i * b_row + v * kLanes);
