@@ -77,7 +77,6 @@ class TensorFile {
   }
   HostArray read(const TensorEntry& entry) const;
 
-  void will_need(const TensorEntry& entry) const { map_.will_need(entry.offset, entry.bytes); }
   // Gives the mapped pages of the entry back to the system. If the entry is joined from other tensors, gives back the
   // pages of those tensors.
   void release(const TensorEntry& entry) const;

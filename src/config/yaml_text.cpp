@@ -63,8 +63,8 @@ std::string line_for_message(const std::string& text, const YAML::Exception& bro
                        std::ranges::all_of(key, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
   std::string out = has_key ? fmt::format(", at the key {}", key) : "";
   static const char* const kIndented[] = {YAML::ErrorMsg::BLOCK_ENTRY, YAML::ErrorMsg::MAP_KEY,
-                                              YAML::ErrorMsg::MAP_VALUE, YAML::ErrorMsg::END_OF_MAP,
-                                              YAML::ErrorMsg::END_OF_SEQ};
+                                          YAML::ErrorMsg::MAP_VALUE, YAML::ErrorMsg::END_OF_MAP,
+                                          YAML::ErrorMsg::END_OF_SEQ};
   if (std::ranges::find(kIndented, broken.msg) != std::end(kIndented)) out += "; check its indentation";
   if (broken.msg == YAML::ErrorMsg::MAP_VALUE) out += ", and put a value that has `: ` in quotes";
   return out;

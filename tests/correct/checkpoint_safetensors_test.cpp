@@ -153,7 +153,6 @@ TEST(Safetensors, ReleasedPagesAreReadAgain) {
   TempFolder folder;
   const SafetensorsFile file = counting_file(folder, {64, 1024});
   const TensorEntry& entry = *file.find("w");
-  file.will_need(entry);
   const std::vector<float> before = read_slice(file, Box::whole(entry.shape.dims));
   file.release(entry);
   EXPECT_EQ(read_slice(file, Box::whole(entry.shape.dims)), before);

@@ -16,15 +16,6 @@ namespace fettle {
 namespace fs = std::filesystem;
 namespace {
 
-// Calls madvise for the range. First moves the start of the range back to the start of a page, as madvise requires.
-void advise(std::span<const std::byte> file, int64_t offset, int64_t bytes, int advice) {
-  if (bytes <= 0 || file.empty()) return;
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  const int64_t begin = offset / page * page;
-  const int64_t end = std::min(static_cast<int64_t>(file.size()), offset + bytes);
-  if (begin < end) madvise(const_cast<std::byte*>(file.data()) + begin, static_cast<size_t>(end - begin), advice);
-}
-
 // A clone without Git LFS has small text files in place of the large files.
 void refuse_lfs_pointer(const MappedFile& file) {
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
@@ -58,11 +49,14 @@ void MappedFile::check() const {
       path_.string());
 }
 
-void MappedFile::will_need(int64_t offset, int64_t bytes) const {
-  advise(mapping_.bytes(), offset, bytes, MADV_WILLNEED);
-}
 void MappedFile::release(int64_t offset, int64_t bytes) const {
-  advise(mapping_.bytes(), offset, bytes, MADV_DONTNEED);
+  const std::span<const std::byte> file = mapping_.bytes();
+  if (bytes <= 0 || file.empty()) return;
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  const int64_t begin = offset / page * page;  // madvise requires the start of a page
+  const int64_t end = std::min(static_cast<int64_t>(file.size()), offset + bytes);
+  if (begin < end)
+    madvise(const_cast<std::byte*>(file.data()) + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
 }
 
 std::string read_file(const fs::path& path) {

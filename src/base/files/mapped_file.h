@@ -21,9 +21,7 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return mapping_.bytes(); }
   // Throws UserError when the bytes may be wrong because the file became shorter or its disk failed.
   void check() const;
-  // will_need() starts reading the range [offset, offset + bytes) ahead; release() returns the pages of the range to
-  // the system.
-  void will_need(int64_t offset, int64_t bytes) const;
+  // Returns the pages of the range [offset, offset + bytes) to the system.
   void release(int64_t offset, int64_t bytes) const;
 
  private:
