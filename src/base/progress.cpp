@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "base/log.h"
+
 namespace fettle {
 namespace {
 
@@ -15,6 +17,18 @@ void count_progress() {
 
 int64_t progress_count() {
   return progress_made;
+}
+
+bool ProgressLine::is_time() {
+  if (seconds_since(shown_) < 0.5) return false;
+  shown_ = Clock::now();
+  return stderr_is_terminal() || seconds_since(told_) >= 60;
+}
+
+void ProgressLine::print(const std::string& text) {
+  if (stderr_is_terminal()) return live_line(text);
+  told_ = Clock::now();
+  info("{}", text);
 }
 
 }  // namespace fettle

@@ -1,7 +1,11 @@
-// Defines count_progress and progress_count. They let the other processes of a run tell long work from a hang.
+// Defines ProgressLine, which shows how far long work is, and count_progress and progress_count, which let the other
+// processes of a run tell long work from a hang.
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include "base/seconds_since.h"
 
 namespace fettle {
 
@@ -10,5 +14,21 @@ namespace fettle {
 void count_progress();
 // Returns how often this process has called count_progress().
 int64_t progress_count();
+
+// On a terminal, a line that replaces itself, at most twice a second; elsewhere, a line each minute. Not thread-safe.
+class ProgressLine {
+ public:
+  // Shows text(), a std::string, if it is time for it.
+  template <typename Text>
+  void show(const Text& text) {
+    if (is_time()) print(text());
+  }
+
+ private:
+  bool is_time();
+  void print(const std::string& text);
+
+  Clock::time_point shown_ = Clock::now(), told_ = shown_;
+};
 
 }  // namespace fettle

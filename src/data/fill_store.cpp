@@ -38,16 +38,8 @@ class Filling {
   void take(uint32_t file, int64_t line, Outcome& outcome) {
     ++tally_.rows;
     count_progress();
-    if (seconds_since(shown_) > 0.5) {
-      shown_ = Clock::now();
-      const std::string sofar = fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate());
-      live_line(sofar);
-      if (!stderr_is_terminal() && seconds_since(told_) > 60) {
-        told_ = Clock::now();
-        info("{}", sofar);
-      }
-      InterruptScope::check("the rows were read; nothing is kept");
-    }
+    InterruptScope::check("the rows were read; nothing is kept");
+    line_.show([&] { return fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate()); });
     if (!outcome.bad.empty()) {
       if (spec_.on_bad_row != OnBadRow::kSkip)
         throw UserError("{}: {}{}", row_place(source_.files[file].string(), line), outcome.bad, kSkipHint);
@@ -90,7 +82,8 @@ class Filling {
   const DataSource& source_;
   TokenWriter& writer_;
   Tally tally_;
-  Clock::time_point start_ = Clock::now(), shown_ = start_, told_ = start_;
+  Clock::time_point start_ = Clock::now();
+  ProgressLine line_;
 };
 
 }  // namespace

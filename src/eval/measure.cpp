@@ -9,6 +9,7 @@
 #include "base/limits/cpus.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "eval/eval_table.h"
 #include "eval/held_out.h"
@@ -140,11 +141,13 @@ Measured replies(const EvalSet& set, Devices& devices, OpenModel& model, const G
   Measured out;
   out.replies.resize(prompts.size());
   size_t written = 0;
+  ProgressLine progress;
   write_replies(
       devices, model, text.tokenizer(), prompts, [&](size_t) { return options; },
       [&](size_t i, Reply reply) {
         out.replies[i] = std::move(reply.text);
-        live_line(fmt::format("{}: {} of {} replies", set.name, ++written, prompts.size()));
+        ++written;
+        progress.show([&] { return fmt::format("{}: {} of {} replies", set.name, written, prompts.size()); });
       });
   std::vector<std::vector<std::string>> references;
   double exact = 0;

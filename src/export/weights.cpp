@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/interrupt.h"
-#include "base/log.h"
+#include "base/progress.h"
 #include "export/merged_tensor.h"
 
 namespace fettle {
@@ -88,6 +88,7 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, con
                          ModelWriter& writer) {
   MergeCount count;
   int64_t done = 0, total = 0;
+  ProgressLine progress;
   for (const BaseTensor& tensor : base.all()) total += tensor.shape.bytes();
   for (const BaseTensor& tensor : base.all()) {
     check_signal();
@@ -101,7 +102,7 @@ MergeCount write_weights(const BaseTensors& base, const AdapterMerge* merge, con
     // Counts a replaced tensor only once, even when later adapters change it.
     if (merged.saved() && count.tensors == counted) ++count.tensors;
     done += tensor.shape.bytes();
-    live_line(fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, total / 1e9));
+    progress.show([&] { return fmt::format("writing weights, {:.1f} of {:.1f} GB", done / 1e9, total / 1e9); });
   }
   return count;
 }

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/files/standard_output.h"
 #include "base/log.h"
-#include "base/seconds_since.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "data/chosen_rows.h"
 #include "data/formats.h"
@@ -98,7 +98,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
       }
       return outcome;
     };
-    Clock::time_point shown = Clock::now();
+    ProgressLine progress;
     const auto take = [&](uint32_t file, int64_t line, Outcome& outcome) {
       const std::string where = row_place(source.files[file].string(), line);
       if (!outcome.bad.empty()) {
@@ -106,9 +106,7 @@ std::vector<Asked> ask_rows(const Session& session, const DataSpec& data) {
         return warn("{}: {}; skipped", where, outcome.bad);
       }
       asked.push_back({std::move(outcome.examples[0].input_ids), where});
-      if (seconds_since(shown) < 0.5) return;
-      shown = Clock::now();
-      live_line(fmt::format("data: {} rows of {}", asked.size(), source.name));
+      progress.show([&] { return fmt::format("data: {} rows of {}", asked.size(), source.name); });
     };
     for_each_row(source.files, data.most_rows(source).value_or(INT64_MAX), work, take, data.text_rows(source));
     std::ranges::move(chosen_items(asked, source, data), std::back_inserter(all));

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/parallel.h"
+#include "base/progress.h"
 #include "checkpoint/gguf/gguf_files.h"
 #include "checkpoint/gguf/mxfp4_codes.h"
 #include "export/merged_tensor.h"
@@ -239,6 +239,7 @@ MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, con
     for (GgufOutput& file : files) file.writer.write(i, std::as_bytes(std::span(plan.tables[i].values)), 0);
   std::vector<std::vector<GgufTensor>> tensors;
   for (const GgufOutput& file : files) tensors.push_back(plan.tensors_of(*file.type));
+  ProgressLine progress;
   for (size_t i = 0; i < plan.tensors.size(); ++i) {
     check_signal();
     const PlannedTensor& tensor = plan.tensors[i];
@@ -249,7 +250,7 @@ MergeCount write_gguf_weights(const GgufPlan& plan, const BaseTensors& base, con
       if (expert == 0 || tensor.pieces.empty()) from.emplace(base, *tensor.parts[expert], merge);
       write_part(tensor, expert, *from, tables + i, types, files, count);
     }
-    live_line(fmt::format("writing weights, tensor {} of {}", i + 1, plan.tensors.size()));
+    progress.show([&] { return fmt::format("writing weights, tensor {} of {}", i + 1, plan.tensors.size()); });
   }
   return count;
 }

@@ -7,8 +7,8 @@
 
 #include "base/interrupt.h"
 #include "base/json_text.h"
-#include "base/log.h"
 #include "base/parallel.h"
+#include "base/progress.h"
 #include "base/size_text.h"
 #include "base/text.h"
 #include "hub/digest.h"
@@ -24,7 +24,7 @@ constexpr size_t kInOneBatch = 100;
 constexpr int kJoinSeconds = 300;  // the store may need this long to join the parts of a file
 constexpr const char* kLfsType = "application/vnd.git-lfs+json";
 
-// Shows the bytes sent so far, over all files, on one live line.
+// Shows the bytes sent so far, over all files.
 class Progress {
  public:
   explicit Progress(int64_t all) : all_(all) {}
@@ -34,12 +34,13 @@ class Progress {
     const std::lock_guard lock(mutex_);
     sent_ += now - before;
     before = now;
-    live_line(fmt::format("sending large files: {} of {}", size_text(sent_), size_text(all_)));
+    line_.show([&] { return fmt::format("sending large files: {} of {}", size_text(sent_), size_text(all_)); });
   }
 
  private:
   std::mutex mutex_;
   int64_t all_, sent_ = 0;
+  ProgressLine line_;
 };
 
 // Returns the addresses of the parts of a multipart upload, in order: the members of `header` whose names are numbers.
