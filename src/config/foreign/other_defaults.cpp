@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <initializer_list>
+#include <iterator>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -85,6 +86,24 @@ void read_new_tokens(ForeignRecipe& recipe) {
   recipe.mean_from("new_special_tokens", "add_special_tokens", tokens);
 }
 
+// Reads system. A value that ends in .txt names a file with the prompt. Other values have newlines as `\n`.
+void read_system(ForeignRecipe& recipe) {
+  std::string prompt = recipe.text("system");
+  if (prompt.ends_with(".txt")) {
+    std::ifstream in(prompt, std::ios::binary);
+    if (!in)
+      throw UserError("{}: system: cannot read {}; name a file that exists, or write the prompt itself",
+                      recipe.place("system"), prompt);
+    prompt.assign(std::istreambuf_iterator<char>(in), {});
+  } else if (prompt.find("\\n") != std::string::npos) {
+    for (size_t at = 0; (at = prompt.find("\\n", at)) != std::string::npos; ++at) prompt.replace(at, 2, "\n");
+  } else {
+    return;
+  }
+  recipe.handle({"system"});
+  recipe.mean_from("system", "default_system", YAML::Node(prompt));
+}
+
 // Source of the defaults: swift/arguments and swift/trainers/arguments.py of ms-swift 4.
 Dialect ms_swift(ForeignRecipe recipe) {
   const std::string tuner = recipe.text("tuner_type") + recipe.text("train_type");
@@ -92,6 +111,7 @@ Dialect ms_swift(ForeignRecipe recipe) {
   recipe.drop_dropout_in("rm");
   read_evaluation(recipe);
   read_new_tokens(recipe);
+  read_system(recipe);
   if (recipe.text("template") == "default")
     throw UserError(
         "{}: template: the template `default` of ms-swift is not available; put a chat_template.jinja with its prompt "

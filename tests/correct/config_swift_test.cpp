@@ -1,0 +1,23 @@
+// Tests that the keys of ms-swift mean what they mean in ms-swift.
+#include <gtest/gtest.h>
+
+#include "recipe_shape.h"
+
+namespace fettle {
+namespace {
+
+const std::string kSwift = "model: m\ntuner_type: lora\ndataset: r.jsonl\n";
+
+// A system prompt may be in a file. Elsewhere, the two characters \n mean a newline.
+TEST_F(RecipeShape, SwiftsSystemPromptMayBeAFile) {
+  const std::string file = write("prompt.txt", "Be brief.\nBe kind.\n");
+  EXPECT_EQ(read(kSwift + "system: " + file + "\n").default_system, "Be brief.\nBe kind.\n");
+  EXPECT_EQ(read(kSwift + "system: other\n", {"system=" + file}).default_system, "Be brief.\nBe kind.\n");
+  EXPECT_EQ(read(kSwift, {R"(system=Be brief.\nBe kind.)"}).default_system, "Be brief.\nBe kind.");
+  EXPECT_EQ(read(kSwift + "system: Be brief.\n").default_system, "Be brief.");
+  EXPECT_NE(refusal(kSwift + "system: missing.txt\n").find("recipe.yaml:4: system: cannot read missing.txt"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace fettle
