@@ -19,5 +19,15 @@ TEST_F(RecipeShape, SwiftsSystemPromptMayBeAFile) {
             std::string::npos);
 }
 
+// ms-swift leaves bad rows out unless `strict` is on.
+TEST_F(RecipeShape, SwiftsStrictIsAboutBadRows) {
+  EXPECT_EQ(read(kSwift).on_bad_row, "skip");
+  EXPECT_EQ(read(kSwift + "strict: false\n").on_bad_row, "skip");
+  EXPECT_EQ(read(kSwift + "strict: true\n").on_bad_row, "error");
+  EXPECT_EQ(said_.find("strict"), std::string::npos) << said_;
+  EXPECT_EQ(read(kSwift, {"strict=True"}).on_bad_row, "error");
+  EXPECT_EQ(read(kSwift + "strict: true\non_bad_row: skip\n").on_bad_row, "skip");
+}
+
 }  // namespace
 }  // namespace fettle

@@ -131,6 +131,8 @@ Dialect ms_swift(ForeignRecipe recipe) {
   const int64_t rows = std::max<int64_t>(1, digits_value(recipe.text("per_device_train_batch_size")).value_or(1));
   recipe.usual("gradient_accumulation_steps", std::to_string(16 / rows + (16 % rows != 0)));
   recipe.usual("overlength", "drop");
+  recipe.handle({"strict"});
+  recipe.usual("on_bad_row", recipe.is_on("strict") ? "error" : "skip");
   recipe.usual("logging_steps", "5");
   if (!recipe.has_any({"fp16", "torch_dtype", "dtype"})) recipe.usual("bf16", "true");
   if (recipe.text("rlhf_type") == "simpo") {
