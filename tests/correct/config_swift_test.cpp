@@ -1,6 +1,8 @@
 // Tests that the keys of ms-swift mean what they mean in ms-swift.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "recipe_shape.h"
 
 namespace fettle {
@@ -27,6 +29,19 @@ TEST_F(RecipeShape, SwiftsStrictIsAboutBadRows) {
   EXPECT_EQ(said_.find("strict"), std::string::npos) << said_;
   EXPECT_EQ(read(kSwift, {"strict=True"}).on_bad_row, "error");
   EXPECT_EQ(read(kSwift + "strict: true\non_bad_row: skip\n").on_bad_row, "skip");
+}
+
+// Names are on ModelScope unless use_hf or the variable USE_HF says otherwise.
+TEST_F(RecipeShape, SwiftsNamesAreOnModelScope) {
+  unsetenv("USE_HF");
+  EXPECT_TRUE(read(kSwift).use_modelscope);
+  EXPECT_TRUE(read(kSwift + "use_hf: false\n").use_modelscope);
+  EXPECT_FALSE(read(kSwift + "use_hf: true\n").use_modelscope);
+  EXPECT_FALSE(read(kSwift, {"use_hf=1"}).use_modelscope);
+  EXPECT_FALSE(read(kSwift, {"use_modelscope=false"}).use_modelscope);
+  setenv("USE_HF", "1", 1);
+  EXPECT_FALSE(read(kSwift).use_modelscope);
+  unsetenv("USE_HF");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <iterator>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -131,6 +132,7 @@ Dialect ms_swift(ForeignRecipe recipe) {
   const int64_t rows = std::max<int64_t>(1, digits_value(recipe.text("per_device_train_batch_size")).value_or(1));
   recipe.usual("gradient_accumulation_steps", std::to_string(16 / rows + (16 % rows != 0)));
   recipe.usual("overlength", "drop");
+  if (!recipe.has("use_hf")) recipe.usual("use_modelscope", environment_is_on("USE_HF") ? "false" : "true");
   recipe.handle({"strict"});
   recipe.usual("on_bad_row", recipe.is_on("strict") ? "error" : "skip");
   recipe.usual("logging_steps", "5");

@@ -97,6 +97,8 @@ const std::vector<Translation>& translations() {
       {"loss_scale", "last_round", {{"mask_history", "true"}}},
       {"loss_scale", "all", {{"train_on_prompt", "true"}}},
       {"quant_method", "bnb", {}},
+      {"use_hf", "true", {{"use_modelscope", "false"}}},
+      {"use_hf", "false", {{"use_modelscope", "true"}}},
       {"sequence_parallel_degree", "1", {}},
       {"sequence_parallel_degree", "*", {{"mesh.sp", "*"}}},
       {"sequence_parallel_size", "1", {}},

@@ -217,7 +217,6 @@ const std::vector<WithoutEffect>& without_effect() {
       {"tensor_parallel_plan.*"},
       // Keys of ms-swift, Unsloth and TRL.
       {"attn_impl", kAttention},
-      {"use_hf"},
       {"check_model"},
       {"load_from_cache_file"},
       {"split_dataset_shuffle"},
