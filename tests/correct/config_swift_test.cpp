@@ -44,5 +44,23 @@ TEST_F(RecipeShape, SwiftsNamesAreOnModelScope) {
   unsetenv("USE_HF");
 }
 
+// Published recipes write these keys with their usual values, which ask for nothing.
+TEST_F(RecipeShape, SwiftsUsualValuesAreAccepted) {
+  read(kSwift +
+       "add_non_thinking_prefix: true\nuse_chat_template: true\nadd_version: false\ndataset_shuffle: true\n"
+       "template_backend: swift\npadding_side: right\nfreeze_vit: true\nfreeze_aligner: True\nfreeze_llm: false\n"
+       "packing: true\npacking_strategy: binpack\n");
+  EXPECT_EQ(said_.find("no effect"), std::string::npos) << said_;
+  read(kSwift + "add_version: true\ndevice_groups: {nproc_per_node: 8}\n");
+  EXPECT_NE(said_.find("add_version has no effect here: output_dir is used as it is"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("device_groups has no effect here: no Ray cluster"), std::string::npos) << said_;
+  read(kSwift + "freeze_vit: false\ndataset_shuffle: false\n");
+  EXPECT_NE(said_.find("freeze_vit has no effect here: Fettle trains text only"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("dataset_shuffle has no effect here"), std::string::npos) << said_;
+  EXPECT_NE(refusal(kSwift + "freeze_llm: true\n").find("freeze_llm is not available"), std::string::npos);
+  EXPECT_NE(refusal(kSwift + "add_non_thinking_prefix: false\n").find("enable_thinking decides"), std::string::npos);
+  EXPECT_NE(refusal(kSwift + "use_chat_template: false\n").find("set stage: pt"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fettle

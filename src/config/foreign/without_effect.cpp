@@ -218,6 +218,13 @@ const std::vector<WithoutEffect>& without_effect() {
       // Keys of ms-swift, Unsloth and TRL.
       {"attn_impl", kAttention},
       {"check_model"},
+      {"add_version", "output_dir is used as it is", kFalse},
+      {"dataset_shuffle", "the rows are shuffled in each epoch, unless disable_shuffling is set", "true"},
+      {"template_backend", "the model's own chat template is used", "swift"},
+      {"padding_side", "padding is not computed", "right"},
+      {"device_groups", "no Ray cluster is started; `fettle launch` starts processes on several machines"},
+      {"freeze_vit", "Fettle trains text only", "true"},
+      {"freeze_aligner", "Fettle trains text only", "true"},
       {"load_from_cache_file"},
       {"split_dataset_shuffle"},
       {"lazy_tokenize", "rows are tokenised once and then mapped from the disk"},
