@@ -62,5 +62,20 @@ TEST_F(RecipeShape, SwiftsUsualValuesAreAccepted) {
   EXPECT_NE(refusal(kSwift + "use_chat_template: false\n").find("set stage: pt"), std::string::npos);
 }
 
+TEST_F(RecipeShape, SwiftsPartsOfLossScaleAreExplained) {
+  EXPECT_TRUE(read(kSwift + "loss_scale: last_round\n").mask_history);
+  EXPECT_NE(
+      refusal(kSwift + "loss_scale: last_round+ignore_empty_think\n")
+          .find("recipe.yaml:4: loss_scale: 'ignore_empty_think' is not available; set loss_scale: last_round, and "
+                "if no reply has a thought, also enable_thinking: false"),
+      std::string::npos);
+  for (const char* scale : {"hermes", "default+hermes", "hermes+ignore_empty_think"})
+    EXPECT_NE(refusal(kSwift, {std::string("loss_scale=") + scale})
+                  .find("the command line: loss_scale: 'hermes' is not available: every part of a reply has the same "
+                        "weight; set loss_scale: default"),
+              std::string::npos)
+        << scale;
+}
+
 }  // namespace
 }  // namespace fettle

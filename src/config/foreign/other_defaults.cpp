@@ -7,6 +7,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <sstream>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -105,6 +106,26 @@ void read_system(ForeignRecipe& recipe) {
   recipe.mean_from("system", "default_system", YAML::Node(prompt));
 }
 
+// Refuses the parts of loss_scale that weigh a piece of a reply: "last_round+hermes" has the part hermes. The part that
+// chooses replies is a translation.
+void check_loss_scale(const ForeignRecipe& recipe) {
+  std::istringstream parts(recipe.text("loss_scale"));
+  std::string chosen = "default";
+  for (std::string part; std::getline(parts, part, '+');) {
+    if (part == "default" || part == "last_round" || part == "all") {
+      chosen = part;
+      continue;
+    }
+    const std::string start = fmt::format("{}: loss_scale: '{}' is not available", recipe.place("loss_scale"), part);
+    if (part == "ignore_empty_think")
+      throw UserError(
+          "{}; set loss_scale: {}, and if no reply has a thought, also enable_thinking: false: empty thoughts are then "
+          "not trained",
+          start, chosen);
+    throw UserError("{}: every part of a reply has the same weight; set loss_scale: {}", start, chosen);
+  }
+}
+
 // Source of the defaults: swift/arguments and swift/trainers/arguments.py of ms-swift 4.
 Dialect ms_swift(ForeignRecipe recipe) {
   const std::string tuner = recipe.text("tuner_type") + recipe.text("train_type");
@@ -113,6 +134,7 @@ Dialect ms_swift(ForeignRecipe recipe) {
   read_evaluation(recipe);
   read_new_tokens(recipe);
   read_system(recipe);
+  check_loss_scale(recipe);
   if (recipe.text("template") == "default")
     throw UserError(
         "{}: template: the template `default` of ms-swift is not available; put a chat_template.jinja with its prompt "
