@@ -163,7 +163,6 @@ const std::vector<NotAvailable>& not_available() {
       {"lr_schedule", {}, "set lr_scheduler_type, warmup_steps and learning_rate"},
       {"lr_scheduler.*", {}},
       {"optimizer.*", {}},
-      {"enable_activation_offloading", {kFalse}},
       {"group_by_length", {kFalse}},
       {"data_seed", {}, "seed also sets the order of the rows; a data_seed with the same value is accepted"},
       {"dataloader_drop_last", {kFalse}},

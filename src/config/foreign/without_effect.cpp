@@ -315,6 +315,7 @@ const std::vector<WithoutEffect>& without_effect() {
       {"tokenizer_use_mistral_common"},
       {"tokenizer_legacy"},
       {"activation_offloading", "activations are computed again instead (gradient_checkpointing)"},
+      {"enable_activation_offloading", "activations are computed again instead (gradient_checkpointing)", kFalse},
       {"shuffle_merged_datasets", "rows are shuffled over all data sets"},
       {"shuffle_before_merging_datasets", "rows are shuffled over all data sets", kFalse},
       {"max_memory", "weights are streamed to the devices, and `fettle plan` says whether they fit"},
