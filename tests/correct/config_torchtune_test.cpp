@@ -237,6 +237,11 @@ TEST_F(RecipeShape, TorchtunesRarerKeysAreRead) {
   read(kTorchtune + "optimizer_in_bwd: true\ncustom_sharded_layers: [output]\n");
   EXPECT_NE(said_.find("optimizer_in_bwd has no effect here: the step is one program"), std::string::npos) << said_;
   EXPECT_NE(said_.find("custom_sharded_layers has no effect here"), std::string::npos) << said_;
+  for (const char* on : {"true", "True"})
+    EXPECT_EQ(read(kTorchtune + "enable_activation_checkpointing: " + on + "\n").gradient_checkpointing, "full") << on;
+  for (const char* off : {"false", "False"})
+    EXPECT_EQ(read(kTorchtune + "enable_activation_checkpointing: " + off + "\n").gradient_checkpointing, "none")
+        << off;
   read(kTorchtune + "enable_activation_offloading: False\n");
   EXPECT_EQ(said_.find("enable_activation_offloading"), std::string::npos) << said_;
   read(kTorchtune + "enable_activation_offloading: True\n");

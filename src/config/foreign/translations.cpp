@@ -78,8 +78,6 @@ const std::vector<Translation>& translations() {
       {"lr_scheduler_config.name", "*", {{"lr_scheduler_type", "*"}}},
       {"model_class", "llm", {}},
       {"model_class", "cls", {{"stage", "cls"}}},
-      {"enable_activation_checkpointing", "true", {}},
-      {"enable_activation_checkpointing", "false", {{"gradient_checkpointing", "none"}}},
       // Keys of ms-swift.
       {"tuner_type", "lora", {{"finetuning_type", "lora"}}},
       {"tuner_type", "full", {{"finetuning_type", "full"}}},
