@@ -237,6 +237,9 @@ TEST_F(RecipeShape, TorchtunesRarerKeysAreRead) {
   read(kTorchtune + "optimizer_in_bwd: true\ncustom_sharded_layers: [output]\n");
   EXPECT_NE(said_.find("optimizer_in_bwd has no effect here: the step is one program"), std::string::npos) << said_;
   EXPECT_NE(said_.find("custom_sharded_layers has no effect here"), std::string::npos) << said_;
+  EXPECT_NE(refusal(kTorchtune + "max_steps_per_epoch: 10\n").find("set max_steps to this number x the epochs"),
+            std::string::npos);
+  read(kTorchtune + "max_steps_per_epoch: null\n");
   for (const char* on : {"true", "True"})
     EXPECT_EQ(read(kTorchtune + "enable_activation_checkpointing: " + on + "\n").gradient_checkpointing, "full") << on;
   for (const char* off : {"false", "False"})

@@ -167,7 +167,7 @@ const std::vector<NotAvailable>& not_available() {
       {"data_seed", {}, "seed also sets the order of the rows; a data_seed with the same value is accepted"},
       {"dataloader_drop_last", {kFalse}},
       {"auto_find_batch_size", {kFalse}, "`fettle plan --fit batch` finds the largest batch"},
-      {"max_steps_per_epoch", {}},
+      {"max_steps_per_epoch", {}, "set max_steps to this number x the epochs"},
       {"eval_on_start", {kFalse}},
       {"eval_delay", {"0"}},
       {"val_batches", {"-1"}},
