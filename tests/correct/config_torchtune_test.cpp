@@ -44,6 +44,26 @@ TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
   EXPECT_NE(refusal(model("llama3_1_8b", "  max_batch: 3\n")).find("model.max_batch"), std::string::npos);
 }
 
+// Phi-3 and Phi-4 have one layer for q, k and v, and one for gate and up. torchtune splits both.
+TEST_F(RecipeShape, TorchtunesPhiHasFusedLayers) {
+  const auto targets = [&](const std::string& component, const std::string& layers) {
+    return read("model:\n  _component_: torchtune.models." + component + "\n  lora_attn_modules: " + layers +
+                "\n  apply_lora_to_mlp: true\n")
+        .lora_target;
+  };
+  using Names = std::vector<std::string>;
+  for (const char* component : {"phi3.lora_phi3_mini", "phi4.lora_phi4_14b", "phi4.qlora_phi4_14b"})
+    EXPECT_EQ(targets(component, "[q_proj, v_proj, output_proj]"),
+              (Names{"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}));
+  EXPECT_NE(said_.find("recipe.yaml:3: lora_attn_modules: the model has one layer qkv_proj for q_proj, k_proj, v_proj, "
+                       "so all of them are adapted"),
+            std::string::npos)
+      << said_;
+  EXPECT_EQ(targets("phi3.lora_phi3_mini", "[q_proj, k_proj, v_proj]"),
+            (Names{"qkv_proj", "gate_up_proj", "down_proj"}));
+  EXPECT_EQ(said_.find("so all of them"), std::string::npos) << said_;
+}
+
 TEST_F(RecipeShape, TorchtunesLossesNameTheStage) {
   const std::string dpo = "loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n";
   const Recipe recipe = read(kTorchtune + dpo + "  beta: 0.05\n  label_smoothing: 0.1\nlora_dropout: 0.1\n");
