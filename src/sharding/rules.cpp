@@ -161,8 +161,10 @@ MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) 
   if (out.size() != devices) {
     std::vector<std::string> factors;
     for (const auto& [name, size] : mesh) factors.push_back(fmt::format("{} {}", name, size));
-    throw UserError("mesh: {} = {} devices, but {} are in use; set device_count or change the mesh",
-                    fmt::join(factors, " x "), out.size(), devices);
+    const bool lacks_fsdp = out.size_of("fsdp") == 1 && devices % out.size() == 0;
+    throw UserError("mesh: {} = {} devices, but {} are in use; set device_count or {}", fmt::join(factors, " x "),
+                    out.size(), devices,
+                    lacks_fsdp ? fmt::format("set fsdp: {} in mesh", devices / out.size()) : "change the mesh");
   }
   return out;
 }

@@ -310,6 +310,9 @@ TEST_F(RecipeFile, ReadsMeshes) {
   EXPECT_EQ(read("mesh: auto\n", {"mesh.tp=2"}).mesh, (Mesh{{"tp", 2}}));
   EXPECT_NE(to_yaml(read("mesh: auto\n")).find("mesh: auto\n"), std::string::npos);
   EXPECT_EQ(read("dp_shard_size: 4\ntensor_parallel_size: 2\n").mesh, (Mesh{{"fsdp", 4}, {"tp", 2}}));
+  for (const char* one : {"dp_shard_size", "dp_replicate_size", "tensor_parallel_size", "context_parallel_size",
+                          "ici_fsdp_parallelism", "ici_tensor_parallelism"})
+    EXPECT_TRUE(read(std::string(one) + ": 1\n").mesh.empty()) << one << " of 1 leaves all devices on fsdp";
   EXPECT_EQ(read("sharding: {mlp: tp}\n").sharding.at("mlp"), "tp");
 }
 

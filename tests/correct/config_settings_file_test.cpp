@@ -55,6 +55,24 @@ TEST_F(RecipeShape, DeepSpeedsFilesMayBeginLikeSwiftsNames) {
   EXPECT_NE(said_.find("zero3_ofload. If that file turns offload on"), std::string::npos) << said_;
 }
 
+// accelerate's sizes become axes of the mesh. In both tools, dp_replicate x dp_shard groups have rows of their own.
+TEST_F(RecipeShape, AcceleratesParallelismIsTheMesh) {
+  using Mesh = std::map<std::string, int64_t>;
+  const auto config = [&](const std::string& sizes) {
+    return "accelerate_config: " + write("parallel.yaml", "parallelism_config:\n" + sizes) + "\n";
+  };
+  const std::string p = "  parallelism_config_";
+  const std::string ones = p + "dp_replicate_size: 1\n" + p + "dp_shard_size: 1\n" + p + "tp_size: 1\n";
+  EXPECT_EQ(read(config(ones + p + "cp_size: 2\n" + p + "cp_comm_strategy: allgather\n")).mesh, (Mesh{{"sp", 2}}));
+  EXPECT_NE(said_.find("accelerate_config sets mesh.sp to 2"), std::string::npos) << said_;
+  EXPECT_EQ(read(config(p + "sp_size: 4\n")).mesh, (Mesh{{"sp", 4}}));
+  const std::string all =
+      p + "dp_replicate_size: 2\n" + p + "dp_shard_size: 3\n" + p + "tp_size: 4\n" + p + "cp_size: 5\n";
+  EXPECT_EQ(read(config(all)).mesh, (Mesh{{"dp", 2}, {"fsdp", 3}, {"tp", 4}, {"sp", 5}}));
+  EXPECT_EQ(read("mesh: {fsdp: 2}\n" + config(all)).mesh, (Mesh{{"fsdp", 2}})) << "the recipe's own key counts";
+  EXPECT_TRUE(read(config(ones)).mesh.empty());
+}
+
 // TRL has configurations of accelerate with these names.
 TEST_F(RecipeShape, AcceleratesConfigurationMayBeOneOfTrls) {
   for (const char* name : {"zero2", "zero3", "fsdp2", "multi_gpu"}) {

@@ -44,6 +44,26 @@ TEST_F(RecipeShape, TorchtunesModelsNameTheMethod) {
   EXPECT_NE(refusal(model("llama3_1_8b", "  max_batch: 3\n")).find("model.max_batch"), std::string::npos);
 }
 
+// Phi-3 and Phi-4 have one layer for q, k and v, and one for gate and up. torchtune splits both.
+TEST_F(RecipeShape, TorchtunesPhiHasFusedLayers) {
+  const auto targets = [&](const std::string& component, const std::string& layers) {
+    return read("model:\n  _component_: torchtune.models." + component + "\n  lora_attn_modules: " + layers +
+                "\n  apply_lora_to_mlp: true\n")
+        .lora_target;
+  };
+  using Names = std::vector<std::string>;
+  for (const char* component : {"phi3.lora_phi3_mini", "phi4.lora_phi4_14b", "phi4.qlora_phi4_14b"})
+    EXPECT_EQ(targets(component, "[q_proj, v_proj, output_proj]"),
+              (Names{"qkv_proj", "o_proj", "gate_up_proj", "down_proj"}));
+  EXPECT_NE(said_.find("recipe.yaml:3: lora_attn_modules: the model has one layer qkv_proj for q_proj, k_proj, v_proj, "
+                       "so all of them are adapted"),
+            std::string::npos)
+      << said_;
+  EXPECT_EQ(targets("phi3.lora_phi3_mini", "[q_proj, k_proj, v_proj]"),
+            (Names{"qkv_proj", "gate_up_proj", "down_proj"}));
+  EXPECT_EQ(said_.find("so all of them"), std::string::npos) << said_;
+}
+
 TEST_F(RecipeShape, TorchtunesLossesNameTheStage) {
   const std::string dpo = "loss:\n  _component_: torchtune.rlhf.loss.DPOLoss\n";
   const Recipe recipe = read(kTorchtune + dpo + "  beta: 0.05\n  label_smoothing: 0.1\nlora_dropout: 0.1\n");
@@ -186,8 +206,7 @@ TEST_F(RecipeShape, TorchtunesReferencesToOtherKeysAreResolved) {
 // A reference to a key does not switch off what Fettle says about the key.
 TEST_F(RecipeShape, TorchtunesReferencesKeepTheMeaningOfTheirKeys) {
   for (const char* keys : {"max_steps_per_epoch: 10\nrun_name: run-${max_steps_per_epoch}\n",
-                           "run_val_every_n_steps: 10\nlog_every_n_steps: ${run_val_every_n_steps}\n",
-                           "enable_activation_offloading: true\nrun_name: ${enable_activation_offloading}\n"}) {
+                           "run_val_every_n_steps: 10\nlog_every_n_steps: ${run_val_every_n_steps}\n"}) {
     const std::string key = std::string(keys).substr(0, std::string_view(keys).find(':'));
     EXPECT_NE(refusal(kTorchtune + keys).find(":5: " + key + " is not available"), std::string::npos) << key;
   }
@@ -238,6 +257,18 @@ TEST_F(RecipeShape, TorchtunesRarerKeysAreRead) {
   read(kTorchtune + "optimizer_in_bwd: true\ncustom_sharded_layers: [output]\n");
   EXPECT_NE(said_.find("optimizer_in_bwd has no effect here: the step is one program"), std::string::npos) << said_;
   EXPECT_NE(said_.find("custom_sharded_layers has no effect here"), std::string::npos) << said_;
+  EXPECT_NE(refusal(kTorchtune + "max_steps_per_epoch: 10\n").find("set max_steps to this number x the epochs"),
+            std::string::npos);
+  read(kTorchtune + "max_steps_per_epoch: null\n");
+  for (const char* on : {"true", "True"})
+    EXPECT_EQ(read(kTorchtune + "enable_activation_checkpointing: " + on + "\n").gradient_checkpointing, "full") << on;
+  for (const char* off : {"false", "False"})
+    EXPECT_EQ(read(kTorchtune + "enable_activation_checkpointing: " + off + "\n").gradient_checkpointing, "none")
+        << off;
+  read(kTorchtune + "enable_activation_offloading: False\n");
+  EXPECT_EQ(said_.find("enable_activation_offloading"), std::string::npos) << said_;
+  read(kTorchtune + "enable_activation_offloading: True\n");
+  EXPECT_NE(said_.find("enable_activation_offloading has no effect here: activations are"), std::string::npos) << said_;
   read("model:\n  _component_: torchtune.models.phi4.phi4_14b\ntokenizer:\n  merges_path: merges.txt\n");
   EXPECT_NE(said_.find("tokenizer.merges_path has no effect here: the tokenizer is read"), std::string::npos) << said_;
 }

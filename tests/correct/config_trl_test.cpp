@@ -65,5 +65,20 @@ TEST_F(RecipeShape, TrlsNoRemoveUnusedColumnsHasNoEffect) {
   EXPECT_NE(said_.find("no effect here: no_remove_unused_columns"), std::string::npos) << said_;
 }
 
+// Axolotl has `datasets`, too. The model of a file of TRL may be on the command line.
+TEST_F(RecipeShape, TrlsMixturesNeedNoModelInTheFile) {
+  const std::string sets = "datasets:\n- path: maker/rows\n";
+  for (const char* key : {"use_peft: false\n", "test_split_size: 0.1\n", "assistant_only_loss: true\n",
+                          "completion_only_loss: true\n", "dataset_test_split: test\n"}) {
+    const Recipe recipe = read(sets + key, {"model_name_or_path=m"});
+    EXPECT_NE(said_.find("read as a recipe of TRL"), std::string::npos) << key << said_;
+    EXPECT_EQ(recipe.cutoff_len, 1024) << key;
+  }
+  read("base_model: m\nuse_peft: true\n" + sets);
+  EXPECT_NE(said_.find("read as a recipe of Axolotl"), std::string::npos) << said_;
+  read(sets, {"base_model=m"});
+  EXPECT_NE(said_.find("read as a recipe of Axolotl"), std::string::npos) << said_;
+}
+
 }  // namespace
 }  // namespace fettle

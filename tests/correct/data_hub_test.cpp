@@ -70,6 +70,13 @@ TEST_F(HubRows, AnEntryNamesSubsetSplitAndFolder) {
       "formatting": "sharegpt", "columns": {"messages": "talk"}}})");
   EXPECT_EQ(source.formatting, "sharegpt");
   EXPECT_EQ(source.column("messages"), "talk");
+  // In ms-swift, the name of a data set may end with its subset and a number of rows.
+  const DataSource part = find("org/rows:en#5");
+  EXPECT_THAT(names(part), ElementsAre("en/one.jsonl"));
+  EXPECT_EQ(part.num_samples, 5);
+  EXPECT_THAT(names(find("org/rows:de")), ElementsAre("de/one.jsonl"));
+  EXPECT_THAT(user_error([&] { find("org/rows:en/de"); }),
+              HasSubstr("list each subset as a data set of its own, beginning with org/rows:en"));
 }
 
 // Axolotl's and TRL's `data_files`.

@@ -17,6 +17,10 @@ TEST(Mesh, ProductsAndAxesAreChecked) {
               }),
               AllOf(HasSubstr("fsdp 4 x tp 2 = 8 devices"), HasSubstr("4 are in use"), HasSubstr("device_count")));
   EXPECT_THAT(user_error([] {
+                make_mesh({{"tp", 2}}, 8);
+              }),
+              HasSubstr("tp 2 = 2 devices, but 8 are in use; set device_count or set fsdp: 4 in mesh"));
+  EXPECT_THAT(user_error([] {
                 make_mesh({{"tensor", 2}}, 2);
               }),
               AllOf(HasSubstr("the axis 'tensor' is not known"), HasSubstr("dp, fsdp, ep, tp, sp")));

@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <initializer_list>
+#include <iterator>
+#include <sstream>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -85,6 +88,44 @@ void read_new_tokens(ForeignRecipe& recipe) {
   recipe.mean_from("new_special_tokens", "add_special_tokens", tokens);
 }
 
+// Reads system. A value that ends in .txt names a file with the prompt. Other values have newlines as `\n`.
+void read_system(ForeignRecipe& recipe) {
+  std::string prompt = recipe.text("system");
+  if (prompt.ends_with(".txt")) {
+    std::ifstream in(prompt, std::ios::binary);
+    if (!in)
+      throw UserError("{}: system: cannot read {}; name a file that exists, or write the prompt itself",
+                      recipe.place("system"), prompt);
+    prompt.assign(std::istreambuf_iterator<char>(in), {});
+  } else if (prompt.find("\\n") != std::string::npos) {
+    for (size_t at = 0; (at = prompt.find("\\n", at)) != std::string::npos; ++at) prompt.replace(at, 2, "\n");
+  } else {
+    return;
+  }
+  recipe.handle({"system"});
+  recipe.mean_from("system", "default_system", YAML::Node(prompt));
+}
+
+// Refuses the parts of loss_scale that weigh a piece of a reply: "last_round+hermes" has the part hermes. The part that
+// chooses replies is a translation.
+void check_loss_scale(const ForeignRecipe& recipe) {
+  std::istringstream parts(recipe.text("loss_scale"));
+  std::string chosen = "default";
+  for (std::string part; std::getline(parts, part, '+');) {
+    if (part == "default" || part == "last_round" || part == "all") {
+      chosen = part;
+      continue;
+    }
+    const std::string start = fmt::format("{}: loss_scale: '{}' is not available", recipe.place("loss_scale"), part);
+    if (part == "ignore_empty_think")
+      throw UserError(
+          "{}; set loss_scale: {}, and if no reply has a thought, also enable_thinking: false: empty thoughts are then "
+          "not trained",
+          start, chosen);
+    throw UserError("{}: every part of a reply has the same weight; set loss_scale: {}", start, chosen);
+  }
+}
+
 // Source of the defaults: swift/arguments and swift/trainers/arguments.py of ms-swift 4.
 Dialect ms_swift(ForeignRecipe recipe) {
   const std::string tuner = recipe.text("tuner_type") + recipe.text("train_type");
@@ -92,6 +133,8 @@ Dialect ms_swift(ForeignRecipe recipe) {
   recipe.drop_dropout_in("rm");
   read_evaluation(recipe);
   read_new_tokens(recipe);
+  read_system(recipe);
+  check_loss_scale(recipe);
   if (recipe.text("template") == "default")
     throw UserError(
         "{}: template: the template `default` of ms-swift is not available; put a chat_template.jinja with its prompt "
@@ -111,6 +154,9 @@ Dialect ms_swift(ForeignRecipe recipe) {
   const int64_t rows = std::max<int64_t>(1, digits_value(recipe.text("per_device_train_batch_size")).value_or(1));
   recipe.usual("gradient_accumulation_steps", std::to_string(16 / rows + (16 % rows != 0)));
   recipe.usual("overlength", "drop");
+  if (!recipe.has("use_hf")) recipe.usual("use_modelscope", environment_is_on("USE_HF") ? "false" : "true");
+  recipe.handle({"strict"});
+  recipe.usual("on_bad_row", recipe.is_on("strict") ? "error" : "skip");
   recipe.usual("logging_steps", "5");
   if (!recipe.has_any({"fp16", "torch_dtype", "dtype"})) recipe.usual("bf16", "true");
   if (recipe.text("rlhf_type") == "simpo") {

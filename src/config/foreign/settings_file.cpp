@@ -7,6 +7,7 @@
 #include <fstream>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "config/yaml_text.h"
 
@@ -142,6 +143,21 @@ Settings of_deepspeed(const YAML::Node& given, const fs::path& recipe) {
   return out;
 }
 
+// Reads accelerate's numbers of devices. Those of cp and sp split sequences in two ways, for which Fettle has one axis.
+// accelerate counts rows for each device of dp_replicate x dp_shard, as Fettle does for dp x fsdp.
+void read_parallelism(Settings& out, const YAML::Node& config) {
+  static constexpr std::pair<const char*, const char*> kSizes[] = {{"dp_replicate_size", "mesh.dp"},
+                                                                   {"dp_shard_size", "mesh.fsdp"},
+                                                                   {"tp_size", "mesh.tp"},
+                                                                   {"cp_size", "mesh.sp"},
+                                                                   {"sp_size", "mesh.sp"}};
+  for (const auto& [name, axis] : kSizes) {
+    const YAML::Node full = inner(config, (std::string("parallelism_config_") + name).c_str());
+    const YAML::Node size = full.IsDefined() ? full : inner(config, name);
+    if (is_number(size) && size.as<double>(0) > 1) out.wishes[axis] = size.Scalar();
+  }
+}
+
 // Reads an FSDP configuration. Also reads a configuration of accelerate, in which a key contains the FSDP or DeepSpeed
 // settings.
 Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
@@ -154,6 +170,7 @@ Settings of_fsdp_config(const YAML::Node& given, const fs::path& recipe) {
     if (mixed.Scalar() == "fp16") out.wishes["fp16"] = "true";
   }
   if (is_on(inner(whole, "use_cpu"))) out.wishes["plugin"] = "cpu";
+  read_parallelism(out, inner(whole, "parallelism_config"));
   if (const YAML::Node zero = inner(whole, "deepspeed_config"); zero.IsDefined() && zero.IsMap()) {
     auto on_cpu = [&](const char* name) {
       const YAML::Node device = inner(zero, name);

@@ -23,8 +23,8 @@ struct Settings {
 // content), fsdp (words), fsdp_* and use_kt. Returns nullopt for other keys. Looks for a file in the current folder,
 // then in the folder of `recipe`. DeepSpeed's settings say separately whether the optimizer state and the weights are
 // offloaded; FSDP's settings offload both or none; use_kt offloads the weights. A file may also set the dtype, the
-// batch, gradient clipping, tp, the plugin, the learning rate, the weight decay, the schedule and its warmup. "auto"
-// sets nothing.
+// batch, gradient clipping, the mesh, the plugin, the learning rate, the weight decay, the schedule and its warmup.
+// "auto" sets nothing.
 std::optional<Settings> read_settings(std::string_view key, const GivenValue& given,
                                       const std::filesystem::path& recipe);
 

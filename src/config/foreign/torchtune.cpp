@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -47,6 +49,29 @@ YAML::Node lora_target(const YAML::Node& model, const std::string& file) {
         "additional_target: lm_head in a recipe of Fettle",
         file, model["apply_lora_to_output"].Mark().line + 1);
   return target;
+}
+
+// Phi-3 and Phi-4 have one layer for q, k and v, and one for gate and up. torchtune splits these layers, so its
+// adapters can be on some of the parts; Fettle's are on the whole layer. Returns the layers under the names of these
+// models.
+YAML::Node fused_target(const YAML::Node& target, const YAML::Node& model, const std::string& file) {
+  YAML::Node out(YAML::NodeType::Sequence);
+  const auto add = [&](const std::vector<std::string_view>& parts, const std::string& layer) {
+    const auto is_named = [&](std::string_view part) {
+      return std::any_of(target.begin(), target.end(), [&](const auto& name) { return name.Scalar() == part; });
+    };
+    const auto count = std::ranges::count_if(parts, is_named);
+    if (count == 0) return;
+    out.push_back(layer);
+    if (count < std::ssize(parts))
+      info("{}: lora_attn_modules: the model has one layer {} for {}, so all of them are adapted",
+           place_of(file, model["lora_attn_modules"]), layer, fmt::join(parts, ", "));
+  };
+  add({"q_proj", "k_proj", "v_proj"}, "qkv_proj");
+  add({"o_proj"}, "o_proj");
+  add({"gate_proj", "up_proj"}, "gate_up_proj");
+  add({"down_proj"}, "down_proj");
+  return out;
 }
 
 YAML::Node inner(const YAML::Node& root, const char* section, const char* key) {
@@ -150,7 +175,9 @@ Dialect read_torchtune(const YAML::Node& root, const YAML::Node& all, const std:
   if (lora) {
     out.usual.emplace_back("lora_rank", YAML::Node("8"));
     out.usual.emplace_back("lora_alpha", YAML::Node("16"));
-    if (const YAML::Node target = lora_target(model, file); target.size() > 0) mean("lora_target", target);
+    const bool fused = name.starts_with("torchtune.models.phi3.") || name.starts_with("torchtune.models.phi4.");
+    const YAML::Node layers = lora_target(model, file), target = fused ? fused_target(layers, model, file) : layers;
+    if (target.size() > 0) mean("lora_target", target);
   }
   if (!lora && (text_of(all["dtype"]) == "bf16" || text_of(all["dtype"]) == "bfloat16") && !is_on(all["pure_bf16"]))
     info(

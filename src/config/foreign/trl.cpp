@@ -285,10 +285,15 @@ class TrlReader {
 
 }  // namespace
 
-bool is_trl(const YAML::Node& root, const YAML::Node& all) {
+bool has_key_of_trl(const YAML::Node& root) {
   for (const char* key :
        {"use_peft", "dataset_train_split", "dataset_test_split", "assistant_only_loss", "completion_only_loss"})
     if (is_given(root, key)) return true;
+  return is_mixture(root) && is_given(root, "test_split_size");
+}
+
+bool is_trl(const YAML::Node& root, const YAML::Node& all) {
+  if (has_key_of_trl(root)) return true;
   if (!is_given(root, "model_name_or_path")) return false;
   if (is_given(root, "dataset_name") || is_mixture(root)) return true;
   for (const char* key : {"dataset_mixture", "dataset_mixer", "gamma_beta_ratio"})

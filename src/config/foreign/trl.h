@@ -1,5 +1,5 @@
 // Defines read_trl, which translates recipes of TRL: its defaults, and keys whose meaning depends on the stage. Also
-// defines is_trl and warn_of_unset_method.
+// defines has_key_of_trl, is_trl and warn_of_unset_method.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -9,6 +9,9 @@
 #include "config/foreign/dialect.h"
 
 namespace fettle {
+
+// Returns whether `root` gives a key that only TRL has. test_split_size is one beside a list of maps `datasets`.
+bool has_key_of_trl(const YAML::Node& root);
 
 // Returns whether the keys of `root` are typical of TRL. `all` has the keys of the file and the overrides. Keys that
 // short recipes of Fettle have, too, count only if `all` has no key of Fettle for the data set or the method.

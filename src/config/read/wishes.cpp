@@ -32,13 +32,14 @@ bool suits(const std::string& key, const Recipe& recipe) {
 }
 
 void grant(Wishes wishes, bool of_offload, Recipe& recipe, KeyReader& reader) {
+  const KeyPlaces own = recipe.places;  // several wishes may be entries of one key, such as mesh.tp and mesh.sp
   for (const auto& [key, wish] : wishes) {
     if (key.starts_with("offload_") != of_offload) continue;
     if (key == "lr_scheduler_type" && recipe.places.has(key) && recipe.lr_scheduler_type != wish.value)
       warn("{}: {} has a scheduler ({}), which DeepSpeed would use; Fettle uses lr_scheduler_type: {}", wish.where,
            wish.meant_by, wish.word == wish.value ? wish.word : fmt::format("{}, here {}", wish.word, wish.value),
            recipe.lr_scheduler_type);
-    if (recipe.places.has(key.substr(0, key.find('.')))) continue;
+    if (own.has(key.substr(0, key.find('.')))) continue;
     if (const std::string reason = of_offload ? excludes(key, recipe) : ""; !reason.empty()) {
       info("{}: {} asks for {}, which does not work with {}", wish.where, wish.meant_by, key, reason);
       continue;

@@ -295,6 +295,22 @@ fs::path remote_folder(const std::string& repo_name, const std::string& name, co
   return snapshot.folder();
 }
 
+// Reads ms-swift's "ORG/NAME:SUBSET", which means a subset of a data set on the hub. Returns nullopt for other names.
+std::optional<DataSource> named_subset(const std::string& name, const std::optional<HubSettings>& hub) {
+  const size_t colon = name.find(':');
+  if (!hub || colon == std::string::npos) return std::nullopt;
+  const std::string set = name.substr(0, colon), subset = name.substr(colon + 1);
+  const auto repo = set.find('/') == std::string::npos ? std::nullopt : read_repo_name(RepoKind::kDataset, set);
+  if (!repo || subset.empty()) return std::nullopt;
+  if (const size_t slash = subset.find('/'); slash != std::string::npos)
+    throw UserError("dataset: {}: wanted one subset; list each subset as a data set of its own, beginning with {}:{}",
+                    name, set, subset.substr(0, slash));
+  DataSource source;
+  source.name = name;
+  source.files = fetch_split(*hub, *repo, {.subset = subset, .split = "", .folder = ""});
+  return source;
+}
+
 }  // namespace
 
 std::string DataSource::column(const std::string& what, const std::string& otherwise) const {
@@ -383,6 +399,7 @@ DataSource find_source(const std::string& name, const fs::path& dataset_dir, con
     source.num_samples = count;
     return source;
   }
+  if (std::optional<DataSource> part = named_subset(name, hub)) return *std::move(part);
   const bool remote = hub && (dataset_dir == "ONLINE" || name.find('/') != std::string::npos);
   if (const auto repo = remote ? read_repo_name(RepoKind::kDataset, name) : std::nullopt) {
     DataSource source;

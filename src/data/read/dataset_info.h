@@ -46,7 +46,8 @@ std::vector<std::string> set_titles(const std::vector<std::string>& names);
 // - an entry as JSON text, or the name of an entry in dataset_dir/dataset_info.json;
 // - a file, a folder (its split `train`, see hub_folder.h), or a pattern with *, **, ? or [ ];
 // - NAME#N: N rows of the set NAME;
-// - with `hub`, the name of a data set on that hub: ORG/NAME or ORG/NAME@REVISION; also NAME if dataset_dir is ONLINE.
+// - with `hub`, the name of a data set on that hub: ORG/NAME or ORG/NAME@REVISION; also NAME if dataset_dir is ONLINE;
+// - with `hub`, ORG/NAME:SUBSET: a subset of a data set on that hub.
 // Relative paths are looked for in the current folder, then in dataset_dir; those of dataset_info.json the other way
 // around. A dataset_dir of the form REMOTE:ORG/NAME is a data set on the hub, with its own dataset_info.json. Fetches
 // files that are on a hub. Throws UserError for an unknown name and for an unknown key of an entry; the message

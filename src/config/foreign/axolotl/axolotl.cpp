@@ -14,6 +14,7 @@
 #include "config/foreign/axolotl/sets.h"
 #include "config/foreign/foreign_recipe.h"
 #include "config/foreign/nodes.h"
+#include "config/foreign/trl.h"
 #include "config/value.h"
 
 namespace fettle {
@@ -198,7 +199,8 @@ void read_usual(ForeignRecipe& recipe) {
 
 bool is_axolotl(const YAML::Node& root) {
   auto has = [&](const char* key) { return root[key].IsDefined(); };
-  if (has("model_name_or_path") && !has("base_model")) return false;  // TRL has `datasets`, too
+  // TRL has `datasets`, too. The model may be on the command line.
+  if (!has("base_model") && (has("model_name_or_path") || has_key_of_trl(root))) return false;
   const YAML::Node sets = root["datasets"];
   if (sets.IsDefined() && sets.IsSequence() && sets.size() > 0 && sets[0].IsMap() && sets[0]["path"].IsDefined())
     return true;
