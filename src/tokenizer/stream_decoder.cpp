@@ -16,6 +16,10 @@ StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_token
 std::string StreamDecoder::push(int32_t id) {
   ids_.push_back(id);
   std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
+  if (!text.starts_with(emitted_) && (!text.ends_with(kReplacementText) || ids_.size() - context_ >= kMostWaiting)) {
+    drop_context();
+    text = tokenizer_.decode(ids_, skip_special_tokens_);
+  }
   if (text.size() <= emitted_.size() || !text.starts_with(emitted_)) return "";
   if (text.ends_with(kReplacementText)) {
     if (ids_.size() - context_ < kMostWaiting) return "";
@@ -40,19 +44,19 @@ std::string StreamDecoder::push(int32_t id) {
 }
 
 std::string StreamDecoder::finish() {
-  std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
-  std::string rest;
-  if (text.starts_with(emitted_)) {
-    rest = text.substr(emitted_.size());
-  } else {
-    // When a broken byte follows valid bytes, a decoder may replace the valid bytes, too. push() has already returned
-    // them, so only the ids after the context are decoded.
-    rest = tokenizer_.decode(std::span(ids_).subspan(context_), skip_special_tokens_);
-  }
+  if (!tokenizer_.decode(ids_, skip_special_tokens_).starts_with(emitted_)) drop_context();
+  const std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
+  std::string rest = text.substr(emitted_.size());
   ids_.clear();
   context_ = 0;
   emitted_.clear();
   return rest;
+}
+
+void StreamDecoder::drop_context() {
+  ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(context_));
+  context_ = 0;
+  emitted_.clear();
 }
 
 }  // namespace fettle

@@ -11,8 +11,9 @@
 namespace fettle {
 
 // Decodes ids one by one. push() returns new text that further ids cannot change. The text never ends inside a
-// character. The texts that push() returns, followed by the text of finish(), equal decode() of all ids. Only one
-// thread at a time may use a StreamDecoder. `tokenizer` must outlive the StreamDecoder.
+// character. The texts that push() returns, followed by the text of finish(), equal decode() of all ids, unless a
+// broken byte follows text that push() has returned and decode() would replace this text, too. Only one thread at a
+// time may use a StreamDecoder. `tokenizer` must outlive the StreamDecoder.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
@@ -20,6 +21,10 @@ class StreamDecoder {
   std::string finish();  // returns the remaining text, with broken bytes replaced; a new sequence may follow
 
  private:
+  // Call it when the text of all ids no longer begins with the text that push() has returned. When a broken byte
+  // follows valid bytes, a decoder may replace the valid bytes, too.
+  void drop_context();
+
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
   std::vector<int32_t> ids_;  // the context (ids whose text push() has returned), then newer ids
