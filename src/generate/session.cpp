@@ -178,7 +178,8 @@ ReplyOptions Session::options(uint64_t number) const {
                        .min_p = spec_.min_p,
                        .repetition_penalty = spec_.repetition_penalty,
                        .seed = mix_bits(spec_.seed, number)},
-          .stop_ids = stop_ids_};
+          .stop_ids = stop_ids_,
+          .continues_text = !template_};
 }
 
 }  // namespace fettle

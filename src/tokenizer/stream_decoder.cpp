@@ -1,5 +1,7 @@
 #include "tokenizer/stream_decoder.h"
 
+#include <algorithm>
+
 #include "tokenizer/text/unicode.h"
 
 namespace fettle {
@@ -8,10 +10,26 @@ namespace {
 // No character consists of this many tokens. Bytes that are still incomplete after so many tokens are invalid UTF-8.
 constexpr size_t kMostWaiting = 32;
 
+// Returns the last of `ids`, such that their text has no incomplete character; empty if there are none.
+std::span<const int32_t> whole_end(const Tokenizer& tokenizer, std::span<const int32_t> ids, bool skip_special_tokens) {
+  constexpr size_t kFewest = 4;
+  for (size_t count = std::min(kFewest, ids.size()); count <= std::min(kMostWaiting, ids.size()); ++count)
+    if (tokenizer.decode(ids.last(count), skip_special_tokens).find(kReplacementText) == std::string::npos)
+      return ids.last(count);
+  return {};
+}
+
 }  // namespace
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
     : tokenizer_(tokenizer), skip_special_tokens_(skip_special_tokens) {}
+
+void StreamDecoder::begin_after(std::span<const int32_t> before) {
+  const std::span<const int32_t> end = whole_end(tokenizer_, before, skip_special_tokens_);
+  ids_.assign(end.begin(), end.end());
+  emitted_ = tokenizer_.decode(ids_, skip_special_tokens_);
+  context_ = ids_.size();
+}
 
 std::string StreamDecoder::push(int32_t id) {
   ids_.push_back(id);

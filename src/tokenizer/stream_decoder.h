@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace fettle {
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens);
+  // Makes the next texts those that follow the text of `before`. Call it before the first push(). Without it, some
+  // decoders drop the space at the beginning of the first token.
+  void begin_after(std::span<const int32_t> before);
   std::string push(int32_t id);
   std::string finish();  // returns the remaining text, with broken bytes replaced; a new sequence may follow
 

@@ -176,6 +176,15 @@ TEST_F(Commands, APromptHasTheTimeAtWhichItIsMade) {
   EXPECT_NE(session.prompt("a"), first);
 }
 
+TEST_F(Commands, WithoutATemplateAReplyContinuesThePrompt) {
+  const auto continues = [&] {
+    return Session(Request(recipe, Command::kGenerate), Session::Template::kIfThere).options(0).continues_text;
+  };
+  EXPECT_TRUE(continues());
+  recipe.template_name = kTemplate;
+  EXPECT_FALSE(continues());
+}
+
 TEST_F(Commands, SamplingIsAFunctionOfTheSeed) {
   recipe.do_sample = true;
   recipe.temperature = 3;
