@@ -10,7 +10,7 @@ namespace fettle {
 namespace {
 
 constexpr int64_t kShortestPiece = 16, kLongestPiece = 512;
-constexpr size_t kMostCaches = 4;  // largest number of adapters whose caches are kept
+constexpr size_t kMostCaches = 4;  // largest number of models (the base or an adapter) whose caches are kept
 
 // Returns the length of the next piece when `left` tokens remain. Normally, it is the smallest piece length that is at
 // least `left`, but at most 512. The positions after `left` are padding. No token attends to padding, and later pieces

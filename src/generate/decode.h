@@ -28,7 +28,8 @@ bool are_broken(std::span<const float> logits);
 // contains. For each sequence, it computes only the tokens that the cache does not have. It always computes the last
 // token. Some families have states from which tokens cannot be removed, such as a recurrent state. For these families,
 // the cache is used only if the sequence begins with all cached tokens and has at least one more token. Otherwise, the
-// Generator computes the whole sequence again. If the run has adapters side by side, each adapter has its own cache.
+// Generator computes the whole sequence again. If the run has adapters side by side, the base and each adapter have
+// their own cache. The caches of the four of them that were used last are kept.
 class Generator {
  public:
   // Reads frozen/* and trained/* of `state`. `state` and `devices` must outlive the Generator.

@@ -18,6 +18,9 @@ struct ReplyOptions {
   SamplingOptions sampling;
   std::vector<int32_t> stop_ids;        // a reply ends before such a token
   std::vector<int32_t> shown_ids = {};  // special tokens that are a part of the reply's text
+  // true: the text continues the prompt's text, so it begins with the space of its first token. false: it is a text of
+  // its own; some tokenizers drop this space.
+  bool continues_text = false;
 };
 
 enum class ReplyEnd { kStopToken, kMaxNewTokens, kMaxPositions, kCaller };

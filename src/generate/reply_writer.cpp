@@ -17,7 +17,12 @@ ReplyWriter::ReplyWriter(const Tokenizer& tokenizer, std::vector<int32_t> prompt
       ids_(std::move(prompt)),
       options_(std::move(options)),
       max_length_(max_length),
-      on_text_(std::move(on_text)) {}
+      on_text_(std::move(on_text)) {
+  if (!options_.continues_text) return;
+  std::vector<int32_t> before = ids_;
+  std::erase_if(before, [&](int32_t id) { return tokenizer_.is_special(id); });
+  decoder_.begin_after(before);
+}
 
 bool ReplyWriter::take(const std::vector<float>& logits) {
   const TokensBefore before{std::span(ids_).first(ids_.size() - reply_.ids.size()), reply_.ids};

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "base/error.h"
@@ -10,13 +9,6 @@
 
 namespace fettle {
 namespace {
-
-std::vector<float> with_bans(std::span<const float> logits, const std::vector<int32_t>& banned) {
-  std::vector<float> out(logits.begin(), logits.end());
-  for (const int32_t id : banned)
-    if (id >= 0 && id < static_cast<int64_t>(out.size())) out[id] = -std::numeric_limits<float>::infinity();
-  return out;
-}
 
 void penalise(std::vector<float>& logits, const SamplingOptions& options, const TokensBefore& before) {
   if (options.repetition_penalty == 1 && options.presence_penalty == 0 && options.frequency_penalty == 0) return;
@@ -36,8 +28,7 @@ int32_t largest(const std::vector<float>& logits) {
   if (logits.empty() || std::any_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x); }))
     throw UserError("{}", kBrokenLogits);
   const auto at = std::max_element(logits.begin(), logits.end());
-  if (!std::isfinite(*at))
-    throw UserError("the model's largest logit is {}: its weights are broken, or every token is banned", *at);
+  if (!std::isfinite(*at)) throw UserError("the model's largest logit is {}: its weights are broken", *at);
   return static_cast<int32_t>(at - logits.begin());
 }
 
@@ -75,7 +66,7 @@ void normalise(std::vector<Candidate>& list) {
 
 std::vector<Candidate> candidates(std::span<const float> raw, const SamplingOptions& options,
                                   const TokensBefore& before) {
-  std::vector<float> logits = with_bans(raw, options.banned);
+  std::vector<float> logits(raw.begin(), raw.end());
   penalise(logits, options, before);
   const int32_t best = largest(logits);
   if (options.greedy()) return {{best, 1.0}};

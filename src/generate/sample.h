@@ -1,8 +1,8 @@
 // Defines sample, which draws the id of the next token from the logits, on the host.
 //
-// The steps have vLLM's order: penalties, banned ids, temperature, min-p, top-k, top-p, softmax, one draw. The random
-// numbers are counter-based: the number for position i with seed s is the same on every platform and does not depend on
-// earlier draws.
+// The steps have vLLM's order: penalties, temperature, min-p, top-k, top-p, softmax, one draw. The random numbers are
+// counter-based: the number for position i with seed s is the same on every platform and does not depend on earlier
+// draws.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,6 @@ struct SamplingOptions {
   // repetition_penalty if it is positive, and multiplied otherwise. Then presence_penalty is subtracted once from the
   // logit of a token of the reply, and frequency_penalty as often as the reply has the token.
   double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
-  std::vector<int32_t> banned = {};  // ids that are never drawn
   uint64_t seed = 0;
 
   bool greedy() const { return !do_sample || temperature == 0; }

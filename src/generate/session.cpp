@@ -81,7 +81,7 @@ Session::Session(const Request& request, Template wanted, SystemMessage system, 
   }
   const bool offered = !data.template_name.empty() || tokenizer_.chat_template().has_value();
   if (wanted == Template::kRequired || (talks && offered))
-    template_.emplace(data.template_name, tokenizer_, LocalTime::now(), data.thinking);
+    template_.emplace(data.template_name, tokenizer_, std::nullopt, data.thinking);
   if (template_) reply_form_ = reply_form_of(template_->source(false), false);
   auto add = [this](const std::vector<int32_t>& ids) { stop_ids_.insert(stop_ids_.end(), ids.begin(), ids.end()); };
   if (template_) add(template_->stop_ids());
@@ -178,7 +178,8 @@ ReplyOptions Session::options(uint64_t number) const {
                        .min_p = spec_.min_p,
                        .repetition_penalty = spec_.repetition_penalty,
                        .seed = mix_bits(spec_.seed, number)},
-          .stop_ids = stop_ids_};
+          .stop_ids = stop_ids_,
+          .continues_text = !template_};
 }
 
 }  // namespace fettle

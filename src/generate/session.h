@@ -69,7 +69,7 @@ class Session {
   Devices& devices();
   OpenModel& model();
   // Returns the options from the request's generation keys. Replies with different values of `number` get different
-  // random numbers.
+  // random numbers. Without a template, replies continue the prompt's text.
   ReplyOptions options(uint64_t number) const;
   // Writes a reply with options(number). Its text has the tokens around its reasoning, for ShownReply. Calls load().
   Reply reply(const std::vector<int32_t>& prompt, uint64_t number, const OnText& on_text);

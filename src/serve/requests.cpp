@@ -221,6 +221,7 @@ std::string RequestError::json() const {
 
 ReplyOptions CompletionRequest::options(ReplyOptions defaults, uint64_t number) const {
   if (max_tokens) defaults.max_new_tokens = *max_tokens;
+  defaults.continues_text = !chat;
   SamplingOptions& sampling = defaults.sampling;
   if (temperature) {
     sampling.temperature = *temperature;

@@ -38,6 +38,13 @@ constexpr milliseconds kLook{100};        // how often a waiting thread checks w
 // How long an answer that is not streamed waits for first tokens before its status is sent.
 constexpr milliseconds kFirstToken{10000};
 
+// Each connection has its own thread. There are threads for all replies that are being written, for all waiting
+// requests, and for kSlowClients clients that send or read slowly. A waiting thread costs only a few pages of memory.
+HttpLimits limits(const ServeOptions& options) {
+  return {.threads = static_cast<size_t>(options.rows + options.max_waiting + kSlowClients),
+          .largest_body = kLargestBody};
+}
+
 void answer_error(httplib::Response& response, const RequestError& error) {
   response.status = error.status;
   if (error.status == 429 || error.status == 503) response.set_header("Retry-After", kRetryAfter);
@@ -139,12 +146,13 @@ struct Delivery {
 
 class CompletionServer {
  public:
-  CompletionServer(Session& session, Scheduler& scheduler, const ServedModels& models, const ServeOptions& options)
+  CompletionServer(Session& session, Scheduler& scheduler, const ServedModels& models, const ServeOptions& options,
+                   HttpListener& listener)
       : session_(session),
         scheduler_(scheduler),
         models_(models),
         options_(options),
-        listener_(options.host, options.port, limits(options)),
+        listener_(listener),
         http_(listener_.server()) {
     http_.set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
       try {
@@ -190,9 +198,6 @@ class CompletionServer {
     });
   }
 
-  // Returns the port. Throws UserError.
-  int bind() { return listener_.bind(); }
-
   // Answers requests until a signal asks the server to end.
   void run() {
     listener_.run([this] {
@@ -203,13 +208,6 @@ class CompletionServer {
   }
 
  private:
-  // Each connection has its own thread. There are threads for all replies that are being written, for all waiting
-  // requests, and for kSlowClients clients that send or read slowly. A waiting thread costs only a few pages of memory.
-  static HttpLimits limits(const ServeOptions& options) {
-    return {.threads = static_cast<size_t>(options.rows + options.max_waiting + kSlowClients),
-            .largest_body = kLargestBody};
-  }
-
   // Returns whether the body claims to be a web form, as curl's -d does by default. The library httplib takes only
   // small forms.
   static bool is_form(const httplib::Request& request) {
@@ -386,7 +384,7 @@ class CompletionServer {
   const ServeOptions& options_;
   const int64_t started_ = std::time(nullptr);
   std::atomic<int> open_ = 0;  // answers that are being written
-  HttpListener listener_;
+  HttpListener& listener_;
   httplib::Server& http_;
 };
 
@@ -395,10 +393,11 @@ class CompletionServer {
 int run_serve(const Request& request, const ServeOptions& options) {
   const ServedModels models = served_models(request, options.lora_modules, options.name);
   Session session(models.request, Session::Template::kIfThere, Session::SystemMessage::kDefault, models.adapters);
-  const InterruptScope interrupts;
+  HttpListener listener(options.host, options.port, limits(options));
+  const int port = listener.bind();  // before the model is loaded, because loading may take minutes
   Scheduler scheduler(session, {.rows = options.rows, .max_waiting = options.max_waiting});
-  CompletionServer server(session, scheduler, models, options);
-  const int port = server.bind();
+  const InterruptScope interrupts;  // a signal while the model is loaded ends the process
+  CompletionServer server(session, scheduler, models, options, listener);
   if (options.api_key.empty() && !is_loopback(options.host))
     warn("every machine that reaches {} port {} can use the model; set --api-key or FETTLE_API_KEY", options.host,
          port);

@@ -19,10 +19,10 @@ struct ServeOptions {
   int64_t max_waiting = 64;               // requests that may wait for a row
 };
 
-// Loads the model, then prints the server's address on standard error and answers requests. After SIGINT, SIGTERM or
-// SIGHUP, refuses new requests, completes all replies that were accepted, and returns 0. A second signal ends the
-// process at once. Throws UserError when the address cannot be used. Also throws the errors of served_models, Session
-// and Scheduler.
+// Opens the port, loads the model, then prints the server's address on standard error and answers requests. After
+// SIGINT, SIGTERM or SIGHUP, refuses new requests, completes all replies that were accepted, and returns 0. A second
+// signal ends the process at once, and so does a signal while the model is loaded. Throws UserError when the address
+// cannot be used. Also throws the errors of served_models, Session and Scheduler.
 int run_serve(const Request& request, const ServeOptions& options);
 
 }  // namespace fettle

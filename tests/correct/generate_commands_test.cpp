@@ -5,6 +5,7 @@
 #include <csignal>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "base/text.h"
 #include "correct/generate_models.h"
@@ -164,6 +165,24 @@ TEST_F(Commands, EndsAtTheLimitAtTheLastPositionAndOnRequest) {
   const Reply filled = session.reply(full, 0, on);
   EXPECT_EQ(filled.end, ReplyEnd::kMaxPositions);
   EXPECT_EQ(filled.ids.size(), 3u);  // the last token needs no position
+}
+
+// A server may run for weeks.
+TEST_F(Commands, APromptHasTheTimeAtWhichItIsMade) {
+  recipe.template_name = "{{ strftime_now('%H:%M:%S') }}{% for m in messages %}{{ m.content }}{% endfor %}";
+  const Session session(Request(recipe, Command::kGenerate), Session::Template::kIfThere);
+  const std::vector<int32_t> first = session.prompt("a");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  EXPECT_NE(session.prompt("a"), first);
+}
+
+TEST_F(Commands, WithoutATemplateAReplyContinuesThePrompt) {
+  const auto continues = [&] {
+    return Session(Request(recipe, Command::kGenerate), Session::Template::kIfThere).options(0).continues_text;
+  };
+  EXPECT_TRUE(continues());
+  recipe.template_name = kTemplate;
+  EXPECT_FALSE(continues());
 }
 
 TEST_F(Commands, SamplingIsAFunctionOfTheSeed) {

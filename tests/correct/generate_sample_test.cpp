@@ -118,12 +118,6 @@ TEST(Sample, PenaltiesLowerTheLogitsOfTokensBefore) {
   EXPECT_EQ(sample(logits, {.do_sample = false, .frequency_penalty = 1}, 0, before), 0);
 }
 
-TEST(Sample, BannedIdsAreNeverCandidates) {
-  EXPECT_EQ(ids({.banned = {1, 4, 99, -1}}), (std::vector<int32_t>{3, 0, 2}));
-  EXPECT_EQ(sample(kLogits, {.do_sample = false, .banned = {1}}, 0), 3);
-  EXPECT_EQ(ids({.top_k = 2, .banned = {1}}), (std::vector<int32_t>{3, 4}));
-}
-
 TEST(Sample, FrequenciesFollowTheProbabilities) {
   const SamplingOptions options{.top_k = 4, .seed = 11};
   constexpr int kDraws = 40000;

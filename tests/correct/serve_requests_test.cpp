@@ -45,6 +45,13 @@ TEST(ServeRequests, AChatRequestIsRead) {
   EXPECT_EQ(options.sampling.top_p, 0.9);
   EXPECT_EQ(options.sampling.top_k, 0);
   EXPECT_THAT(options.stop_ids, ElementsAre(5));
+  EXPECT_FALSE(options.continues_text);
+}
+
+TEST(ServeRequests, OnlyATextIsContinued) {
+  EXPECT_TRUE(read_text_request(R"({"prompt": "a"})").options({}).continues_text);
+  const CompletionRequest chat = read_chat_request(R"({"messages": [{"role": "user", "content": "a"}]})");
+  EXPECT_FALSE(chat.options({.continues_text = true}).continues_text);
 }
 
 // Clients send back the parts of earlier replies.

@@ -127,5 +127,31 @@ TEST(Text, BrokenBytesAtTheEndComeOutOfFinish) {
   EXPECT_EQ(stream.push(tokenizer.encode("z", false)[0]), "z");
 }
 
+// The decoder of Llama 2 replaces all bytes of a row when one of them is broken.
+TEST(Text, ABrokenByteAfterACharacterOfBytesDelaysNoOtherText) {
+  const Tokenizer tokenizer = Tokenizer::open(kReference / "llama2");
+  const auto byte = [&](const char* token) { return tokenizer.token_id(token).value(); };
+  const std::vector<int32_t> emoji = {byte("<0xF0>"), byte("<0x9F>"), byte("<0x98>"), byte("<0x80>")};
+  const int32_t broken = byte("<0xE4>"), letter = tokenizer.token_id("a").value();
+  StreamDecoder stream(tokenizer, false);
+  const auto push = [&](const std::vector<int32_t>& ids) {
+    std::string text;
+    for (const int32_t id : ids) text += stream.push(id);
+    return text;
+  };
+  EXPECT_EQ(push({letter}), "a");
+  EXPECT_EQ(push(emoji), "\xF0\x9F\x98\x80");
+  EXPECT_EQ(push(emoji), "\xF0\x9F\x98\x80") << "a second character is still complete";
+  EXPECT_EQ(push({broken}), "") << "the byte may begin another character";
+  EXPECT_EQ(push({letter}),
+            "\xEF\xBF\xBD"
+            "a");
+  EXPECT_EQ(push({letter}), "a");
+  push(emoji);
+  EXPECT_NE(push(std::vector<int32_t>(40, broken)), "") << "so many bytes are no character";
+  EXPECT_TRUE(push({letter}).ends_with("a"));
+  EXPECT_EQ(stream.finish(), "");
+}
+
 }  // namespace
 }  // namespace fettle

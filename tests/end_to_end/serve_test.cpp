@@ -504,13 +504,28 @@ TEST(ServeAlone, ASignalBeforeItListensEndsItToo) {
   running.wait();
 }
 
+TEST(ServeAlone, ASignalWhileTheModelIsLoadedEndsTheProcess) {
+  TempFolder folder;
+  Running running(folder.path(), {"serve", "model_name_or_path=" + reference_model("llama").string(), "plugin=cpu",
+                                  "--port", "0", "--rows", "4", "--verbose"});
+  const auto said = [&] {
+    return std::filesystem::exists(folder / "stderr") ? read_text(folder / "stderr") : std::string();
+  };
+  wait_until([&] { return running.ended() || said().find("opened the devices") != std::string::npos; });
+  running.send(SIGTERM);
+  const Outcome outcome = running.wait();
+  EXPECT_EQ(outcome.code, 128 + SIGTERM) << outcome.err;
+  EXPECT_THAT(outcome.err, testing::Not(HasSubstr("/v1 (")));
+}
+
 TEST(ServeAlone, ATakenPortAndABadFlagAreNamed) {
   const Served server;
   TempFolder folder;
   const Outcome taken = run_fettle(folder, {"serve", "model_name_or_path=" + reference_model("llama").string(),
-                                            "plugin=cpu", "--port", std::to_string(server.port)});
+                                            "plugin=cpu", "--verbose", "--port", std::to_string(server.port)});
   EXPECT_EQ(taken.code, 2);
   EXPECT_THAT(taken.err, HasSubstr("choose another --host or --port"));
+  EXPECT_THAT(taken.err, testing::Not(HasSubstr("loaded the weights"))) << "the model is loaded afterwards";
   const Outcome bad = run_fettle(folder, {"serve", "model_name_or_path=x", "--rows", "0"});
   EXPECT_EQ(bad.code, 2);
   EXPECT_THAT(bad.err, HasSubstr("--rows"));

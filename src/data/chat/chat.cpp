@@ -85,7 +85,7 @@ jinja::Template::Rendered ChatTemplate::State::rendered(TemplateInput input, boo
   context["tools"] = std::move(input.tools);
   context["documents"] = nullptr;
   context["add_generation_prompt"] = for_reply;
-  return with.render(context, now);
+  return with.render(context, now ? *now : LocalTime::now());
 }
 
 TemplateInput ChatTemplate::State::input(const Conversation& conversation) const {
@@ -308,7 +308,8 @@ bool ChatTemplate::State::agrees_with(const State& other, bool system, const std
 }
 
 std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTemplate* known, const std::string& text,
-                                                              const Tokenizer& tokenizer, const LocalTime& now,
+                                                              const Tokenizer& tokenizer,
+                                                              const std::optional<LocalTime>& now,
                                                               const Thinking& thinking) {
   const bool own = !known && text.empty();
   const std::string source = known ? std::string(known->jinja) : own ? *tokenizer.chat_template() : text;
@@ -335,7 +336,7 @@ std::shared_ptr<ChatTemplate::State> ChatTemplate::make_state(const BuiltInTempl
   return state;
 }
 
-ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now,
+ChatTemplate::ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const std::optional<LocalTime>& now,
                            const Thinking& thinking) {
   const bool text = is_template_text(name);
   const BuiltInTemplate* known = name.empty() || text ? nullptr : find_template(name);

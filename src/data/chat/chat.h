@@ -39,11 +39,11 @@ class ChatTemplate {
  public:
   // `name` is a built-in template (llama3, chatml, qwen, mistral, alpaca, ...), or the Jinja text of a template. If
   // `name` is empty, the model's own template is used. Keeps the tokenizer by reference. strftime_now in a template
-  // gives the time `now`. Throws UserError when the name is unknown, when it is empty and the model has no template of
-  // its own, and when the tokenizer lacks the end-of-turn token of a built-in template. Built-in templates do not
-  // render tools. So a conversation with tools uses the model's own template if both templates render plain
-  // conversations to the same text.
-  ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const LocalTime& now = LocalTime::now(),
+  // gives the time `now`; if it is unset, the time of each call. Throws UserError when the name is unknown, when it is
+  // empty and the model has no template of its own, and when the tokenizer lacks the end-of-turn token of a built-in
+  // template. Built-in templates do not render tools. So a conversation with tools uses the model's own template if
+  // both templates render plain conversations to the same text.
+  ChatTemplate(const std::string& name, const Tokenizer& tokenizer, const std::optional<LocalTime>& now = {},
                const Thinking& thinking = {});
 
   // Return the prompt for the next assistant turn: prompt() as token ids, prompt_text() as text. prompt(),
@@ -114,7 +114,8 @@ class ChatTemplate {
   struct State;
   // `text` is the recipe's text of a template; "" for the model's own, unless `known` is set.
   static std::shared_ptr<State> make_state(const BuiltInTemplate* known, const std::string& text,
-                                           const Tokenizer& tokenizer, const LocalTime& now, const Thinking& thinking);
+                                           const Tokenizer& tokenizer, const std::optional<LocalTime>& now,
+                                           const Thinking& thinking);
   const State& state_for(const Conversation& conversation) const;
 
   std::shared_ptr<const State> state_;

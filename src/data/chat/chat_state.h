@@ -59,8 +59,8 @@ struct ChatTemplate::State {
   std::vector<int32_t> stop_ids;
   std::optional<int32_t> reply_end;  // the token with which a trained reply ends
   std::string uninvited;             // a prompt for a reply that the template writes at the end without being asked
-  LocalTime now;
-  mutable std::mutex counting;  // protects `counts`
+  std::optional<LocalTime> now;      // nullopt: the time of each call of rendered()
+  mutable std::mutex counting;       // protects `counts`
   mutable Counts counts = {};
 
   void add_stop(const std::string& token);

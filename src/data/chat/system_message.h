@@ -10,7 +10,7 @@
 namespace fettle {
 
 // Returns whether a message of this role is a system message. `developer` is OpenAI's newer name of the role. A chat
-// template that does not know this name gets `system` (ChatTemplate::State::checked_messages).
+// template that does not know this name gets `system` (ChatTemplate::State::input).
 inline bool is_system(const std::string& role) {
   return role == "system" || role == "developer";
 }

@@ -103,7 +103,8 @@ bool ChatTemplate::State::renders_alike(const std::string& source, const std::st
     const TemplateInput trained = input({talk});
     for (const bool for_reply : {false, true}) {
       context["add_generation_prompt"] = for_reply;
-      if (with.render(context, now).text != rendered(trained, for_reply).text) return false;
+      const std::string text = with.render(context, now ? *now : LocalTime::now()).text;
+      if (text != rendered(trained, for_reply).text) return false;
     }
   }
   return true;
