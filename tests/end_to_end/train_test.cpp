@@ -42,6 +42,10 @@ TEST(Train, WritesTheFilesThatPeftAndTheTrainerWrite) {
   EXPECT_EQ(state["global_step"], 6);
   const auto results = nlohmann::json::parse(read_text(folder / "out/all_results.json"));
   EXPECT_TRUE(results.contains("eval_loss") && results.contains("train_loss"));
+  // train_words: 2 rows a step
+  EXPECT_NEAR(results["train_samples_per_second"], 2 * results["train_steps_per_second"].get<double>(), 1e-9);
+  EXPECT_NEAR(results["eval_steps_per_second"].get<double>() * results["eval_runtime"].get<double>(), 4, 1e-9);
+  EXPECT_EQ(nlohmann::json::parse(read_text(folder / "out/eval_results.json"))["epoch"], results["epoch"]);
   EXPECT_THAT(run.err, HasSubstr("the adapter is in "));
   EXPECT_EQ(run.err.find("AutoModelForImageTextToText"), std::string::npos);
   const size_t said = run.err.find("train_steps_per_second");
@@ -129,7 +133,7 @@ std::vector<std::string> timeless_log(const std::filesystem::path& output) {
   for (std::string line; std::getline(in, line);) {
     auto record = nlohmann::json::parse(line);
     for (const char* key : {"elapsed_time", "remaining_time", "throughput", "eval_runtime", "eval_samples_per_second",
-                            "host_memory_bytes"})
+                            "eval_steps_per_second", "host_memory_bytes"})
       record.erase(key);
     lines.push_back(record.dump());
   }
@@ -180,6 +184,8 @@ TEST(Resume, ReportsTheStepOfAnOlderEvaluation) {
   const Outcome again = run({"eval_strategy=steps", "eval_steps=3", "max_steps=4"});
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(results()["eval_step"], 3);
+  const auto of_evaluation = nlohmann::json::parse(read_text(folder / "out/eval_results.json"));
+  EXPECT_NEAR(of_evaluation["epoch"].get<double>() * 4, results()["epoch"].get<double>() * 3, 1e-9);
   EXPECT_EQ(results()["eval_loss"], loss);
 }
 
