@@ -8,7 +8,8 @@ namespace fettle {
 
 RowSet read_own_set(DataSpec spec, const Tokenizer& tokenizer, int64_t vocab_size) {
   spec.eval_sets.clear();
-  spec.labels_optional = true;
+  // Training holds out rows among those with a label. The same rows are held out only if no others are read.
+  spec.labels_optional = spec.val_size == 0;
   const Datasets data = load_datasets(spec, tokenizer, vocab_size);
   return {fmt::format("{}", fmt::join(set_titles(spec.sets), ", ")), data.eval.empty() ? data.train : data.eval,
           data.report.notes};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/files/cache.h"
@@ -124,6 +125,7 @@ void Recorder::step(const StepOutcome& outcome, const Batch& batch, int64_t step
   ++sums.steps;
   ++sums.total_steps;
   ++steps_here_;
+  sequences_here_ += std::ssize(batch.sources) - std::ranges::count(batch.sources, "");
   record_.trainer.global_step = step;
   record_.trainer.epoch = length_.epoch(step);
   record_.trainer.num_input_tokens_seen += batch.real_tokens;
@@ -213,7 +215,9 @@ void Recorder::result_evaluation(const Evaluation& evaluation) {
 
 std::map<std::string, double> Recorder::evaluation_results() const {
   std::map<std::string, double> out = last_evaluation_.values;
-  if (!out.empty() && last_evaluation_.step != record_.trainer.global_step)
+  if (out.empty()) return out;
+  out["epoch"] = length_.epoch(last_evaluation_.step);
+  if (last_evaluation_.step != record_.trainer.global_step)
     out["eval_step"] = static_cast<double>(last_evaluation_.step);
   return out;
 }
@@ -236,15 +240,19 @@ std::map<std::string, double> Recorder::results() const {
       {"num_input_tokens_seen", static_cast<double>(record_.trainer.num_input_tokens_seen)}};
   if (save_stall_ > 0) out["save_stall_seconds"] = save_stall_;
   if (run_.scales_loss()) out["loss_scale_overflows"] = static_cast<double>(record_.sums.overflows);
-  if (seconds_ > 0) out["train_steps_per_second"] = static_cast<double>(steps_here_) / seconds_;
+  if (seconds_ > 0) {
+    out["train_steps_per_second"] = static_cast<double>(steps_here_) / seconds_;
+    const auto rows = static_cast<double>(sequences_here_) / static_cast<double>(run_.stage->sequences_per_row());
+    out["train_samples_per_second"] = rows / seconds_;
+  }
   return out;
 }
 
 void Recorder::write(const std::filesystem::path& folder) {
   seconds_ = progress_.elapsed_seconds();
   write_trainer_state(folder / "trainer_state.json", record_.trainer);
-  write_results(folder, "train", results());
   if (const auto figures = evaluation_results(); !figures.empty()) write_results(folder, "eval", figures);
+  write_results(folder, "train", results());  // the last one: all_results.json has the epoch of the result
   if (run_.output.plot_loss)
     write_loss_plot(folder / "training_loss",
                     loss_curves(record_.trainer.log_history, "training loss of " + folder_.filename().string()));

@@ -54,7 +54,8 @@ class Recorder {
 
  private:
   std::map<std::string, double> results() const;
-  // Returns the metrics of the last evaluation, and `eval_step` if further steps followed it. Empty when there is none.
+  // Returns the metrics of the last evaluation with its epoch, and `eval_step` if further steps followed it. Empty when
+  // there is none.
   std::map<std::string, double> evaluation_results() const;
   std::map<std::string, double> memory_figures() const;
   void note_best();
@@ -73,6 +74,7 @@ class Recorder {
   std::vector<ProgressRecord> unwritten_;  // lines that could not be written yet
   int64_t not_better_ = 0;                 // BestEvaluation::not_better
   int64_t steps_here_ = 0;                 // steps that this process did
+  int64_t sequences_here_ = 0;             // sequences of these steps; with packing, documents
   double save_stall_ = 0;                  // seconds that training waited for checkpoints
   double seconds_ = 0;                     // runtime of this process when write() was called
   // The last evaluation, also of the part of the run before it was resumed. Empty when there is none, and when this run

@@ -65,7 +65,8 @@ std::map<std::string, double> Evaluation::metrics() const {
       {"eval_loss", loss},
       {"eval_runtime", seconds},
       {"eval_samples", static_cast<double>(samples)},
-      {"eval_samples_per_second", seconds > 0 ? static_cast<double>(samples) / seconds : 0}};
+      {"eval_samples_per_second", seconds > 0 ? static_cast<double>(samples) / seconds : 0},
+      {"eval_steps_per_second", seconds > 0 ? static_cast<double>(steps) / seconds : 0}};
   for (const auto& [name, value] : figures) out["eval_" + name] = value;
   if (figures.empty()) {
     out["eval_perplexity"] = perplexity;
@@ -157,6 +158,7 @@ Evaluation Evaluator::run(TrainState& state, const std::function<void()>& before
   Evaluation out;
   out.tokens = static_cast<int64_t>(tokens);
   out.samples = batches_.groups();
+  out.steps = batches_.steps_per_epoch();
   out.loss = loss / std::max(tokens, 1.0);
   if (run_.stage->metrics) out.figures = run_.stage->metrics(run_.keys, sums);
   out.perplexity = std::exp(out.loss);

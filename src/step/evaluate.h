@@ -23,10 +23,10 @@ struct Evaluation {
   // the members `perplexity`, `accuracy` and `tokens`.
   std::map<std::string, double> figures;
   int64_t tokens = 0;  // number of trained tokens; for preferences and labels, number of rows
-  int64_t samples = 0;
+  int64_t samples = 0, steps = 0;
   double seconds = 0;
 
-  // Returns Trainer's metrics: eval_loss, eval_perplexity, eval_accuracy, eval_runtime, eval_samples_per_second, ...
+  // Returns Trainer's metrics: eval_loss, eval_perplexity, eval_accuracy, eval_runtime, eval_steps_per_second, ...
   std::map<std::string, double> metrics() const;
 };
 

@@ -22,7 +22,10 @@ TrainingLoop::TrainingLoop(const LoopParts& parts)
       profile_(parts.devices, parts.run.output, parts.state.step, parts.length.total_steps, parts.processes.rank()),
       prefetcher_(parts.batches, own_lines(parts.devices, parts.run)),
       first_step_(parts.state.step) {
-  checkpoints_.on_failure([this](const std::filesystem::path& folder) { with_.recorder.not_saved(folder); });
+  checkpoints_.on_failure([this](const std::filesystem::path& folder) {
+    with_.recorder.not_saved(folder);
+    saved_step_ = -1;
+  });
 }
 
 int TrainingLoop::run() {

@@ -69,7 +69,7 @@ class TrainingLoop {
   BatchPrefetcher prefetcher_;
   const int64_t first_step_;  // the state's step at the start
   bool changed_ = false;      // there is something to save: a step, or the evaluation that the last run did not end
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;   // the step of the last checkpoint, which may still be in progress; -1: none, or it failed
 };
 
 }  // namespace fettle

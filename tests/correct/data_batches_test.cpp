@@ -315,6 +315,41 @@ TEST(Batches, PackingFillsRowsAndKeepsEveryExample) {
   EXPECT_EQ(trained, expected);
 }
 
+// On a mesh with sp = 8, lengths are multiples of 16, so 3000 tokens are rounded up to 3008. A run that is resumed on
+// another mesh must have the same sequences.
+TEST(Batches, PackTheSameSequencesOnAnyMesh) {
+  std::vector<Example> examples;
+  for (int32_t i = 0; i < 60; ++i) examples.push_back(example(i, i % 2 == 0 ? 1504 : i % 4 == 1 ? 1500 : 1496));
+  const auto groups = [&](int64_t multiple) {
+    const Batches batches(examples, {.max_length = 3000, .multiple = multiple, .packing = true});
+    std::vector<std::vector<std::string>> out;
+    for (int64_t step = 0; step < batches.steps_per_epoch(); ++step) {
+      const Batch batch = batches.at(step);
+      EXPECT_EQ(batch.tokens.shape().dims[2] % multiple, 0);
+      out.push_back(batch.sources);
+    }
+    return out;
+  };
+  EXPECT_EQ(groups(8), groups(16));
+}
+
+// KTO's prompt with another row's reply is cut to the same length on any mesh.
+TEST(Batches, CutMismatchedRepliesTheSameOnAnyMesh) {
+  const std::vector<Example> examples{example(1, 90, 80), example(2, 95, 10), example(3, 20, 8)};
+  const auto tokens = [&](int64_t max_length, int64_t multiple) {
+    const BatchSpec spec{.sequences = 6,
+                         .max_length = max_length,
+                         .multiple = multiple,
+                         .grouping = RowGrouping::kWithMismatched,
+                         .shuffle = false};
+    return Batches(examples, spec).at(0).real_tokens;
+  };
+  for (const int64_t multiple : {8, 16, 24, 48}) {
+    EXPECT_EQ(tokens(100, multiple), 90 + 95 + 20 + 104 + (10 + 12) + (8 + 10)) << multiple;
+    EXPECT_EQ(tokens(2048, multiple), 90 + 95 + 20 + (80 + 85) + (10 + 12) + (8 + 10)) << multiple;
+  }
+}
+
 TEST(Batches, AreIdentifiedByTheirTokensAndLabels) {
   auto digest = [](const std::vector<Example>& examples, bool packing = false) {
     return Batches(examples, {.max_length = 32, .packing = packing, .seed = packing ? 1u : 2u}).identity().digest;

@@ -225,6 +225,26 @@ TEST_F(Cache, AStoreIsOfTheDayOnWhichTheRunStarted) {
   spec.started = {kNoon + 43199, 1, "X"};
   EXPECT_THAT(date_of(load()), testing::HasSubstr("23 Jul 2024")) << "the day in the zone of the start";
 
+  TestTokenizer{.chat_template =
+                    "{%- if strftime_now is defined %}{% set d = strftime_now(\"%Y-%m-%d\") %}{% endif %}"
+                    "{%- for m in messages %}{% generation %}{% if loop.index0 % 2 == 1 %}{{ d }}"
+                    "{% endif %}{{ m.content }}{% endgeneration %}{%- endfor %}"}
+      .save(folder.path());
+  spec.started = {kNoon};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("2024-07-22"));
+  const size_t before = stores().size();
+  spec.started = {kNoon + 3600};
+  load();
+  EXPECT_EQ(stores().size(), before) << "the operator % is no part of a format";
+  spec.started = {kNoon + kDay};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("2024-07-23"));
+
+  use("%Y' ~ ' %H:%M");
+  spec.started = {kNoon};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:00"));
+  spec.started = {kNoon + 60};
+  EXPECT_THAT(date_of(load()), testing::HasSubstr("12:01")) << "a format that is joined from several texts";
+
   use("%H:%M");
   spec.started = {kNoon};
   EXPECT_THAT(date_of(load()), testing::HasSubstr("12:00"));

@@ -8,6 +8,7 @@
 #include "checkpoint/safetensors.h"
 #include "environment.h"
 #include "run_fettle.h"
+#include "train/retry.h"
 
 namespace fettle {
 namespace {
@@ -41,6 +42,10 @@ TEST(Train, WritesTheFilesThatPeftAndTheTrainerWrite) {
   EXPECT_EQ(state["global_step"], 6);
   const auto results = nlohmann::json::parse(read_text(folder / "out/all_results.json"));
   EXPECT_TRUE(results.contains("eval_loss") && results.contains("train_loss"));
+  // train_words: 2 rows a step
+  EXPECT_NEAR(results["train_samples_per_second"], 2 * results["train_steps_per_second"].get<double>(), 1e-9);
+  EXPECT_NEAR(results["eval_steps_per_second"].get<double>() * results["eval_runtime"].get<double>(), 4, 1e-9);
+  EXPECT_EQ(nlohmann::json::parse(read_text(folder / "out/eval_results.json"))["epoch"], results["epoch"]);
   EXPECT_THAT(run.err, HasSubstr("the adapter is in "));
   EXPECT_EQ(run.err.find("AutoModelForImageTextToText"), std::string::npos);
   const size_t said = run.err.find("train_steps_per_second");
@@ -128,7 +133,7 @@ std::vector<std::string> timeless_log(const std::filesystem::path& output) {
   for (std::string line; std::getline(in, line);) {
     auto record = nlohmann::json::parse(line);
     for (const char* key : {"elapsed_time", "remaining_time", "throughput", "eval_runtime", "eval_samples_per_second",
-                            "host_memory_bytes"})
+                            "eval_steps_per_second", "host_memory_bytes"})
       record.erase(key);
     lines.push_back(record.dump());
   }
@@ -179,6 +184,8 @@ TEST(Resume, ReportsTheStepOfAnOlderEvaluation) {
   const Outcome again = run({"eval_strategy=steps", "eval_steps=3", "max_steps=4"});
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(results()["eval_step"], 3);
+  const auto of_evaluation = nlohmann::json::parse(read_text(folder / "out/eval_results.json"));
+  EXPECT_NEAR(of_evaluation["epoch"].get<double>() * 4, results()["epoch"].get<double>() * 3, 1e-9);
   EXPECT_EQ(results()["eval_loss"], loss);
 }
 
@@ -296,9 +303,9 @@ TEST(Train, StopsAtALossThatIsNotFiniteAndNamesTheRows) {
   EXPECT_FALSE(std::filesystem::exists(folder / "out/model.safetensors"));
 }
 
-// One row has a token whose embedding is NaN, so the loss of this row is never finite.
-TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
-  TempFolder folder;
+// Returns the words of a run of 4 steps. Row 7, which is in step 4, has a token whose embedding is NaN, so the loss of
+// this row is never finite.
+std::vector<std::string> words_with_bad_row(const TempFolder& folder) {
   const std::filesystem::path model = folder / "model";
   std::filesystem::copy(reference_model("llama"), model);
   {
@@ -315,10 +322,15 @@ TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
        {"one row", "two rows", "three rows", "four rows", "5 rows", "six rows", "the Q row", "8 rows"})
     rows += nlohmann::json{{"text", text}}.dump() + "\n";
   write_text(folder / "rows.jsonl", rows);
-  const auto words = with(train_words(folder / "out"),
-                          {"model_name_or_path=" + model.string(), "dataset=" + (folder / "rows.jsonl").string(),
-                           "disable_shuffling=true", "stage=pt", "packing=false", "save_strategy=steps", "save_steps=2",
-                           "save_total_limit=1", "max_steps=4", "plot_loss=false"});
+  return with(train_words(folder / "out"),
+              {"model_name_or_path=" + model.string(), "dataset=" + (folder / "rows.jsonl").string(),
+               "disable_shuffling=true", "stage=pt", "packing=false", "save_strategy=steps", "save_steps=2",
+               "save_total_limit=1", "max_steps=4", "plot_loss=false"});
+}
+
+TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
+  const TempFolder folder;
+  const auto words = words_with_bad_row(folder);
   const std::string bad = (folder / "rows.jsonl").string() + ":7";
   const Outcome stopped = run_fettle(folder, words);
   EXPECT_EQ(stopped.code, 2) << stopped.err;
@@ -335,6 +347,19 @@ TEST(Train, ARowWithoutAFiniteLossCanBeLeftOutOnResume) {
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("Continuing from step = 3"));
   EXPECT_EQ(logged_losses(folder / "out").size(), 4u);
+}
+
+// The checkpoint of step 3 cannot be written. When step 4 fails because of its rows, the run saves step 3 again.
+TEST(Train, AFailedCheckpointIsSavedAgainBeforeBadRows) {
+  const TempFolder folder;
+  const std::string attempts = std::to_string(std::size(kRetryPauses) + 1);
+  const Environment faults[] = {
+      {"LD_PRELOAD", FETTLE_FAULTS}, {"FAULT_CALL", "mkdir"}, {"FAULT_PATH", "/checkpoint-3.tmp"},
+      {"FAULT_ERRNO", "EIO"},        {"FAULT_NTH", "1"},      {"FAULT_COUNT", attempts}};
+  const Outcome stopped = run_fettle(folder, with(words_with_bad_row(folder), {"save_steps=3"}));
+  EXPECT_EQ(stopped.code, 2) << stopped.err;
+  EXPECT_THAT(stopped.err, AllOf(HasSubstr("checkpoint-3 could not be saved"), HasSubstr("checkpoint-3 saved"),
+                                 HasSubstr("step 3 is saved in " + (folder / "out/checkpoint-3").string())));
 }
 
 TEST(Train, AnEarlierRunIsNotOverwrittenUnlessAsked) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/size_text.h"
+#include "data/batches/packing.h"
 
 namespace fettle {
 namespace {
@@ -26,9 +27,9 @@ void check_examples(const Examples& examples, const BatchSpec& spec) {
   bool trained = false;
   for (int64_t i = 0; i < static_cast<int64_t>(examples.size()); ++i) {
     trained = trained || examples.trained_tokens(i) > 0;
-    if (examples.length(i) > spec.lengths.back())
+    if (examples.length(i) > capacity_of(spec))
       throw UserError("{}: a row of {} tokens does not fit into the longest batch length {}; raise cutoff_len",
-                      examples.source(i), examples.length(i), spec.lengths.back());
+                      examples.source(i), examples.length(i), capacity_of(spec));
   }
   // For a classifier, all rows may lack a label, because such rows can still be classified.
   if (!trained && examples.classes_per_row() == 0)
@@ -79,6 +80,24 @@ std::vector<int64_t> lengths_of(const std::vector<Sequence>& sequences) {
   return out;
 }
 
+// Returns the number of tokens before the example's reply.
+int64_t reply_at(const Examples& examples, int64_t example) {
+  const std::span<const Token> tokens = examples.tokens(example);
+  return std::find_if(tokens.begin(), tokens.end(), [](Token token) { return token.trained(); }) - tokens.begin();
+}
+
+// Returns the length of the longest prompt with the longest reply, cut as in Batches::mismatched. It may be longer than
+// any row.
+int64_t longest_mismatched(const Examples& examples, const BatchSpec& spec) {
+  int64_t prompt = 0, reply = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(examples.size()); ++i) {
+    const int64_t begin = reply_at(examples, i);
+    prompt = std::max(prompt, begin);
+    reply = std::max(reply, examples.length(i) - begin);
+  }
+  return std::min(prompt + reply, capacity_of(spec));
+}
+
 }  // namespace
 
 Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
@@ -86,11 +105,11 @@ Batches::Batches(Examples examples, BatchSpec spec, int32_t pad_id)
   if (spec_.grouping == RowGrouping::kWithMismatched) number_rows();
   skip_rows();
   // Drops lengths that no row needs.
-  const int64_t longest = groups_.longest();
+  const bool mismatches = spec_.grouping == RowGrouping::kWithMismatched;
+  const int64_t longest = mismatches ? longest_mismatched(all(), spec_) : groups_.longest();
   while (!spec_.packing && spec_.lengths.size() > 1 && spec_.lengths[spec_.lengths.size() - 2] >= longest)
     spec_.lengths.pop_back();
-  // The prompt of one row with the reply of another row may be longer than any row.
-  choose_shapes(spec_.grouping == RowGrouping::kWithMismatched ? spec_.lengths.back() : longest);
+  choose_shapes(longest);
 }
 
 void Batches::number_rows() {
@@ -178,15 +197,11 @@ int64_t Batches::other_row(const std::vector<int64_t>& groups, size_t g) const {
   return other;
 }
 
-// Returns the prompt of `example` with the reply of `other`, cut to the longest length.
+// Returns the prompt of `example` with the reply of `other`, cut to the largest length of a row.
 Document Batches::mismatched(int64_t example, int64_t other) const {
-  auto reply_at = [&](int64_t i) {
-    const std::span<const Token> tokens = all().tokens(i);
-    return std::find_if(tokens.begin(), tokens.end(), [](Token token) { return token.trained(); }) - tokens.begin();
-  };
-  const std::span<const Token> prompt = all().tokens(example).first(static_cast<size_t>(reply_at(example)));
-  const std::span<const Token> reply = all().tokens(other).subspan(static_cast<size_t>(reply_at(other)));
-  const size_t room = static_cast<size_t>(spec_.lengths.back()) - prompt.size();
+  const std::span<const Token> prompt = all().tokens(example).first(static_cast<size_t>(reply_at(all(), example)));
+  const std::span<const Token> reply = all().tokens(other).subspan(static_cast<size_t>(reply_at(all(), other)));
+  const size_t room = static_cast<size_t>(capacity_of(spec_)) - prompt.size();
   return {.example = example,
           .tokens = prompt,
           .reply = reply.first(std::min(reply.size(), room)),

@@ -29,7 +29,7 @@ void Groups::pack(const BatchSpec& spec) {
     order[i] = spec.shuffle ? permuted_index(i, count, spec.seed, kPackStream) : i;
     lengths[i] = examples_.length(order[i]);
   }
-  std::vector<std::vector<int64_t>> groups = pack_lengths(lengths, spec.lengths.back());
+  std::vector<std::vector<int64_t>> groups = pack_lengths(lengths, capacity_of(spec));
   for (auto& group : groups) {
     for (int64_t& index : group) index = order[index];
     std::sort(group.begin(), group.end());

@@ -99,6 +99,10 @@ class Stock {
 
 }  // namespace
 
+int64_t capacity_of(const BatchSpec& spec) {
+  return std::min(spec.lengths.back(), (spec.max_length + 7) / 8 * 8);
+}
+
 std::vector<std::vector<int64_t>> pack_lengths(const std::vector<int64_t>& lengths, int64_t capacity) {
   Stock stock(lengths);
   std::vector<std::vector<int64_t>> sequences;

@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string_view>
 
 #include "base/files/cache.h"
 #include "base/files/own_program.h"
@@ -20,7 +23,8 @@ namespace fs = std::filesystem;
 using std::chrono::hours;
 
 constexpr const char* kHashes = "file_hashes";  // the subfolder for the hashes of data files
-constexpr hours kUnused(24 * 30);               // stores and hashes that no run used for this time are removed
+constexpr std::string_view kTimeFunction = "strftime_now";
+constexpr hours kUnused(24 * 30);  // stores and hashes that no run used for this time are removed
 
 // The key includes the program's own file, because another version may make other tokens from the same rows.
 const std::string& program_key() {
@@ -36,18 +40,48 @@ const std::string& program_key() {
   return key;
 }
 
+std::string_view without_spaces(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+}
+
+// Returns the format that the template gives to strftime_now; `rest` is the template after this name. Returns "" if the
+// template only asks whether the function is defined, and nullopt if the format is not one string literal.
+std::optional<std::string_view> time_format(std::string_view rest) {
+  rest = without_spaces(rest);
+  if (rest.starts_with("is defined") || rest.starts_with("is not defined")) return "";
+  if (!rest.starts_with('(')) return std::nullopt;
+  rest = without_spaces(rest.substr(1));
+  if (!rest.starts_with('\'') && !rest.starts_with('"')) return std::nullopt;
+  const size_t end = rest.find(rest[0], 1);
+  if (end == std::string_view::npos || !without_spaces(rest.substr(end + 1)).starts_with(')')) return std::nullopt;
+  const std::string_view format = rest.substr(1, end - 1);
+  return format.find('\\') == std::string_view::npos ? std::optional(format) : std::nullopt;
+}
+
+// Returns all formats that the template gives to strftime_now; if one of them is not known, the whole template.
+std::string time_formats(const std::string& chat_template) {
+  std::string formats;
+  for (size_t at = 0; (at = chat_template.find(kTimeFunction, at)) != std::string::npos;) {
+    at += kTimeFunction.size();
+    const std::optional<std::string_view> format = time_format(std::string_view(chat_template).substr(at));
+    if (!format) return chat_template;
+    formats.append(*format).append("\n");
+  }
+  return formats;
+}
+
 // Returns the part of `started` that the template can show. If the template does not use strftime_now, returns "". If
 // it shows only dates, returns the date. Otherwise, returns date and time.
 std::string date_key(const std::string& chat_template, const LocalTime& started) {
-  if (chat_template.find("strftime_now") == std::string::npos) return "";
+  if (chat_template.find(kTimeFunction) == std::string::npos) return "";
+  const std::string formats = time_formats(chat_template);
   bool shown = false, days_only = true;
-  for (size_t at = 0; (at = chat_template.find('%', at)) != std::string::npos; ++at) {
-    if (at > 0 && chat_template[at - 1] == '{') continue;  // this % belongs to {%, which begins a tag
-    const size_t sign = chat_template.find_first_not_of("_-0^#EO", at + 1);
-    if (sign == std::string::npos || chat_template[sign] == '}') continue;  // this % belongs to %}, which ends a tag
+  for (size_t at = 0; (at = formats.find('%', at)) != std::string::npos; ++at) {
+    if (at > 0 && formats[at - 1] == '{') continue;  // this % belongs to {%, which begins a tag
+    const size_t sign = formats.find_first_not_of("_-0^#EO", at + 1);
+    if (sign == std::string::npos || formats[sign] == '}') continue;  // this % belongs to %}, which ends a tag
     shown = true;
-    days_only =
-        days_only && std::string_view("aAbBhCdDeFgGjmuUVwWxyYzZ%").find(chat_template[sign]) != std::string::npos;
+    days_only = days_only && std::string_view("aAbBhCdDeFgGjmuUVwWxyYzZ%").find(formats[sign]) != std::string::npos;
     at = sign;
   }
   if (!shown || !days_only) return fmt::format("{} {} {}", started.seconds, started.offset, started.zone);
