@@ -373,6 +373,19 @@ TEST(GgufExport, ExportSizeGivesSeveralFiles) {
   EXPECT_EQ(tensors, whole.header.tensors.size());
 }
 
+// The head is in a later part than the embedding. The export reads the parts back and compares their logits.
+TEST(GgufExport, AHeadInALaterPart) {
+  const TempFolder folder;
+  Recipe recipe = gguf_recipe(model_with_tokenizer("qwen2", folder.path()), folder / "out", {"q8_0"});
+  recipe.export_size = 4e-5;
+  recipe.places.set("export_size", "recipe.yaml:1");
+  const ExportReport report = run(recipe);
+  ASSERT_GT(report.gguf.at(0).files, 1u);
+  EXPECT_EQ(OpenedFile(folder / "out" / report.gguf[0].file).find("output.weight"), nullptr);
+  const fs::path read = unpacked(folder / "out" / report.gguf[0].file);
+  EXPECT_EQ(read_json_file(read / "config.json")["tie_word_embeddings"], false);
+}
+
 TEST(GgufExport, NamedChatTemplatesAreKept) {
   const TempFolder folder;
   const fs::path model = model_with_tokenizer("qwen2", folder.path());
