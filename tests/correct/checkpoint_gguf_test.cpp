@@ -252,6 +252,31 @@ TEST(GgufWords, AreThoseOfLlamaCpp) {
   EXPECT_GE(names, 35u);
 }
 
+// Older files do not name the method.
+TEST(GgufWords, OfArchitecturesWithOneMethod) {
+  for (const auto& [architecture, name] : {std::pair{"gpt2", "gpt-2"},
+                                           {"phi2", "gpt-2"},
+                                           {"gptneox", "olmo"},
+                                           {"starcoder", "starcoder"},
+                                           {"starcoder2", "starcoder"}}) {
+    GgufHeader header;
+    header.values = {{"general.architecture", architecture},
+                     {std::string(architecture) + ".context_length", 32},
+                     {"tokenizer.ggml.model", "gpt2"},
+                     {"tokenizer.ggml.tokens", nlohmann::json::array({"a", "b", "ab"})},
+                     {"tokenizer.ggml.merges", nlohmann::json::array({"a b"})}};
+    const auto written = [&](const char* method) {
+      if (method != nullptr) header.values["tokenizer.ggml.pre"] = method;
+      const TempFolder folder;
+      write_gguf_tokenizer(GgufFields(header, {}, "m.gguf"), folder.path());
+      return read_file(folder / "tokenizer.json");
+    };
+    const std::string unnamed = written(nullptr);
+    EXPECT_EQ(unnamed, written(name)) << architecture;
+    EXPECT_EQ(unnamed, written("default")) << architecture;
+  }
+}
+
 // Writes the tokenizer of the folder to GGUF keys, checks its ids, and returns the method that cuts texts.
 std::string written_method(const std::filesystem::path& folder, int64_t vocab_size) {
   GgufMetadata metadata("llama");

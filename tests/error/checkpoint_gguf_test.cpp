@@ -1,4 +1,5 @@
 // Tests that broken or hostile GGUF files are refused with a reason and a remedy.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+
 
 template <typename T>
 std::string raw(T value) {
@@ -133,6 +135,23 @@ TEST(BadGguf, WhatFettleDoesNotReadIsNamed) {
   const std::string q8 = tensor("output.weight", {64, 256}, 8, 32);
   EXPECT_THAT(folder_error(replaced(q8, tensor("output.weight", {64, 256}, 20, 32))),
               HasSubstr("IQ4_NL, which Fettle does not read"));
+}
+
+// llama.cpp warns about such a file, and cuts texts by expressions that fit no model.
+TEST(BadGguf, TheMethodThatCutsTextsMustBeNamed) {
+  const std::string tokens = raw(8) + raw<uint64_t>(1) + text("a");
+  const std::vector<std::string> keys{key("general.architecture", 8, text("llama")),
+                                      key("tokenizer.ggml.model", 8, text("gpt2")),
+                                      key("tokenizer.ggml.tokens", 9, tokens)};
+  EXPECT_THAT(folder_error(file(keys, {})),
+              AllOf(HasSubstr("m.gguf: it does not say how its tokenizer cuts texts into words (tokenizer.ggml.pre is "
+                              "missing)"),
+                    HasSubstr("take a newer GGUF file of this model, or the model's own folder")));
+  for (const auto& [name, shown] : {std::pair{"default", "'default'"}, {"", "missing"}}) {
+    std::vector<std::string> named = keys;
+    named.push_back(key("tokenizer.ggml.pre", 8, text(name)));
+    EXPECT_THAT(folder_error(file(named, {})), HasSubstr(fmt::format("(tokenizer.ggml.pre is {})", shown)));
+  }
 }
 
 TEST(GgufParts, AreRecognisedByTheirNames) {
