@@ -231,6 +231,19 @@ TEST(GgufExport, ATokenizerThatReplacesCharactersIsRefused) {
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
+// In these families, the file's rows are columns of the base's experts.
+TEST(GgufExport, ExpertsOfAQuantisedBase) {
+  for (const char* family : {"gpt_oss", "llama4"})
+    for (const int64_t bits : {4, 8}) {
+      SCOPED_TRACE(fmt::format("{} in {} bits", family, bits));
+      const TempFolder folder;
+      Recipe recipe = gguf_recipe(model_for_gguf(family, folder.path()), folder / "out", {"f32"});
+      recipe.quantization_bit = bits;
+      const ExportReport report = run(recipe);
+      EXPECT_LT(report.gguf.at(0).logits.value().error, 2e-4);
+    }
+}
+
 TEST(GgufExport, AGgufFileCanBeTheBase) {
   const TempFolder folder;
   const Environment plugins("FETTLE_PLUGIN_PATH", cache_folder("plugins").string());
