@@ -159,14 +159,15 @@ void ValueReader::read(const Box& box, float* out) const {
     return;
   }
   const Dims& dims = tensor_.shape.dims;
-  const int64_t columns = dims.back(), rows = dims[dims.size() - 2], of_box = box.size[box.size.size() - 2];
+  const int64_t columns = dims.back(), rows = dims[dims.size() - 2];
+  const int64_t width = box.size.back(), of_box = box.size[box.size.size() - 2];
   HostArray values({DType::kF32, box.size});
   const std::span<float> at = values.as<float>();
   const float* table = format_.four_bits() ? values_of(format_.type).data() : nullptr;
   for (int64_t i = 0; i < static_cast<int64_t>(at.size()); ++i) {
-    const int64_t row = i / columns, start = box.start[dims.size() - 2];
+    const int64_t row = i / width, start = box.start[dims.size() - 2];
     const int64_t expert = dims.size() == 3 ? box.start[0] + row / of_box : 0;
-    const int64_t element = (expert * rows + start + row % of_box) * columns + i % columns;
+    const int64_t element = (expert * rows + start + row % of_box) * columns + box.start.back() + i % width;
     if (format_.four_bits()) {
       const auto pair = static_cast<uint8_t>(codes_[element / 2]);
       at[i] = table[element % 2 == 0 ? pair >> 4 : pair & 15] * absmax_[element / kBlock];

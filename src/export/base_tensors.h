@@ -59,7 +59,7 @@ class BaseTensors {
 class ValueReader {
  public:
   ValueReader(const BaseTensors& tensors, const BaseTensor& tensor);
-  // Writes the values of the box to `out`, f32, dense. For a quantised weight, the box must consist of whole rows.
+  // Writes the values of the box to `out`, f32, dense.
   void read(const Box& box, float* out) const;
 
  private:

@@ -26,8 +26,8 @@ class MergedTensor {
     HostArray before;  // f32; empty when merges() is false
     HostArray after;   // f32
   };
-  // Returns the values of the box. The box of a quantised weight must consist of whole rows. Throws UserError when f32
-  // cannot represent a value, and when the merge makes a finite value infinite or NaN.
+  // Returns the values of the box. Throws UserError when f32 cannot represent a value, and when the merge makes a
+  // finite value infinite or NaN.
   Values read(const Box& box) const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -17,6 +18,7 @@
 #include "checkpoint/gguf/pre_tokenizers.h"
 #include "checkpoint/gguf/tokenizer_files.h"
 #include "checkpoint/gguf/write/folded_factors.h"
+#include "checkpoint/gguf/write/gguf_writer.h"
 #include "checkpoint/gguf/write/metadata.h"
 #include "checkpoint/gguf/write/tokenizer_metadata.h"
 #include "checkpoint/load.h"
@@ -96,6 +98,55 @@ TEST_P(GgufModel, HasTheTensorsOfTheModelItWasMadeOf) {
   }
 }
 
+GgufValue value_of(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number_integer()) return value.get<uint32_t>();
+  if (value.is_number()) return value.get<float>();
+  if (value.empty() || value[0].is_string()) return value.get<std::vector<std::string>>();
+  if (value[0].is_boolean()) return value.get<std::vector<bool>>();
+  if (value[0].is_number_integer()) return value.get<std::vector<int32_t>>();
+  return value.get<std::vector<float>>();
+}
+
+// Writes the model in two parts, like llama-gguf-split, and returns the first one. `in_first` says which tensors are in
+// the first part.
+std::filesystem::path in_two_parts(const std::filesystem::path& file, const std::filesystem::path& folder,
+                                   const std::function<bool(const std::string&)>& in_first) {
+  const MappedFile map(file);
+  const GgufHeader header = read_gguf_header(map.bytes(), file.string());
+  std::filesystem::create_directories(folder);
+  for (const bool first : {true, false}) {
+    GgufMetadata keys(header.values.at("general.architecture").get<std::string>());
+    for (const auto& [key, value] : header.values)
+      if (first) keys.set(key, value_of(value));
+    keys.set("split.count", uint16_t{2});
+    std::vector<GgufTensor> tensors;
+    for (const GgufTensor& tensor : header.tensors)
+      if (in_first(tensor.name) == first) tensors.push_back(tensor);
+    GgufWriter writer(folder / (first ? "m-00001-of-00002.gguf" : "m-00002-of-00002.gguf"), keys, tensors);
+    for (size_t i = 0; i < tensors.size(); ++i)
+      writer.write(
+          i, map.bytes().subspan(static_cast<size_t>(tensors[i].offset), static_cast<size_t>(tensors[i].bytes)), 0);
+    writer.finish();
+  }
+  return folder / "m-00001-of-00002.gguf";
+}
+
+// llama-gguf-split --no-tensor-first-split writes a first part without tensors.
+TEST_P(GgufModel, InPartsHasTheSameConfig) {
+  const TempFolder folder;
+  const std::filesystem::path file = kGgufFiles / "models" / (GetParam() + ".gguf");
+  const auto wanted = read_json_file(unpacked(file) / "config.json");
+  const auto empty = in_two_parts(file, folder / "empty", [](const std::string&) { return false; });
+  EXPECT_EQ(read_json_file(unpacked(empty) / "config.json"), wanted);
+  const auto is_table = [](const std::string& name) { return name == "token_embd.weight"; };
+  const auto some = in_two_parts(file, folder / "some", is_table);
+  EXPECT_EQ(read_json_file(unpacked(some) / "config.json"), wanted);
+  EXPECT_EQ(ModelRepository::open(unpacked(some)).tensors().size(),
+            ModelRepository::open(unpacked(file)).tensors().size());
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, GgufModel, testing::ValuesIn(kGgufFamilies),
                          [](const auto& info) { return info.param; });
 
@@ -124,7 +175,7 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheTokenizerItWasMadeOf) {
   const MappedFile file(kGgufFiles / "tokenizer" / (GetParam() + ".gguf"));
   const GgufHeader header = read_gguf_header(file.bytes(), "m.gguf");
   const TempFolder folder;
-  write_gguf_tokenizer(GgufFields(header, file.bytes(), "m.gguf"), folder.path());
+  write_gguf_tokenizer(GgufFields(header, {file.bytes()}, "m.gguf"), folder.path());
   const Tokenizer made = Tokenizer::open(folder.path());
   const Tokenizer original = Tokenizer::open(reference / GetParam());
   const auto lines = nlohmann::json::parse(std::ifstream(reference / "lines.json")).get<std::vector<std::string>>();
@@ -199,6 +250,31 @@ TEST(GgufWords, AreThoseOfLlamaCpp) {
       ++names;
     }
   EXPECT_GE(names, 35u);
+}
+
+// Older files do not name the method.
+TEST(GgufWords, OfArchitecturesWithOneMethod) {
+  for (const auto& [architecture, name] : {std::pair{"gpt2", "gpt-2"},
+                                           {"phi2", "gpt-2"},
+                                           {"gptneox", "olmo"},
+                                           {"starcoder", "starcoder"},
+                                           {"starcoder2", "starcoder"}}) {
+    GgufHeader header;
+    header.values = {{"general.architecture", architecture},
+                     {std::string(architecture) + ".context_length", 32},
+                     {"tokenizer.ggml.model", "gpt2"},
+                     {"tokenizer.ggml.tokens", nlohmann::json::array({"a", "b", "ab"})},
+                     {"tokenizer.ggml.merges", nlohmann::json::array({"a b"})}};
+    const auto written = [&](const char* method) {
+      if (method != nullptr) header.values["tokenizer.ggml.pre"] = method;
+      const TempFolder folder;
+      write_gguf_tokenizer(GgufFields(header, {}, "m.gguf"), folder.path());
+      return read_file(folder / "tokenizer.json");
+    };
+    const std::string unnamed = written(nullptr);
+    EXPECT_EQ(unnamed, written(name)) << architecture;
+    EXPECT_EQ(unnamed, written("default")) << architecture;
+  }
 }
 
 // Writes the tokenizer of the folder to GGUF keys, checks its ids, and returns the method that cuts texts.

@@ -231,6 +231,19 @@ TEST(GgufExport, ATokenizerThatReplacesCharactersIsRefused) {
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
+// In these families, the file's rows are columns of the base's experts.
+TEST(GgufExport, ExpertsOfAQuantisedBase) {
+  for (const char* family : {"gpt_oss", "llama4"})
+    for (const int64_t bits : {4, 8}) {
+      SCOPED_TRACE(fmt::format("{} in {} bits", family, bits));
+      const TempFolder folder;
+      Recipe recipe = gguf_recipe(model_for_gguf(family, folder.path()), folder / "out", {"f32"});
+      recipe.quantization_bit = bits;
+      const ExportReport report = run(recipe);
+      EXPECT_LT(report.gguf.at(0).logits.value().error, 2e-4);
+    }
+}
+
 TEST(GgufExport, AGgufFileCanBeTheBase) {
   const TempFolder folder;
   const Environment plugins("FETTLE_PLUGIN_PATH", cache_folder("plugins").string());
@@ -371,6 +384,42 @@ TEST(GgufExport, ExportSizeGivesSeveralFiles) {
     }
   }
   EXPECT_EQ(tensors, whole.header.tensors.size());
+}
+
+// Moves the head to a second file of weights, as larger checkpoints have it.
+void divide_weights(const fs::path& model) {
+  const ModelRepository base = ModelRepository::open(model);
+  nlohmann::json files;
+  for (const bool head : {false, true}) {
+    const std::string file = head ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors";
+    NamedShapes shapes;
+    for (const std::string& name : base.names())
+      if (name.starts_with("lm_head") == head)
+        shapes.emplace_back(name, base.find(name).entry->shape), files[name] = file;
+    SafetensorsWriter writer(model / file, shapes);
+    for (const auto& [name, shape] : shapes) {
+      const HostArray values = base.find(name).file->read(*base.find(name).entry);
+      writer.write(name, {values.data(), static_cast<size_t>(values.bytes())});
+    }
+    writer.finish();
+  }
+  fs::remove(model / "model.safetensors");
+  write_json_file(model / "model.safetensors.index.json", {{"weight_map", files}});
+}
+
+// The head is in a later part than the embedding. The export reads the parts back and compares their logits.
+TEST(GgufExport, AHeadInALaterPart) {
+  const TempFolder folder;
+  const fs::path model = model_with_tokenizer("qwen2", folder.path());
+  divide_weights(model);
+  Recipe recipe = gguf_recipe(model, folder / "out", {"q8_0"});
+  recipe.export_size = 4e-5;
+  recipe.places.set("export_size", "recipe.yaml:1");
+  const ExportReport report = run(recipe);
+  ASSERT_GT(report.gguf.at(0).files, 1u);
+  EXPECT_EQ(OpenedFile(folder / "out" / report.gguf[0].file).find("output.weight"), nullptr);
+  const fs::path read = unpacked(folder / "out" / report.gguf[0].file);
+  EXPECT_EQ(read_json_file(read / "config.json")["tie_word_embeddings"], false);
 }
 
 TEST(GgufExport, NamedChatTemplatesAreKept) {

@@ -1,4 +1,5 @@
 // Tests that broken or hostile GGUF files are refused with a reason and a remedy.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 template <typename T>
 std::string raw(T value) {
@@ -79,7 +81,6 @@ TEST(BadGguf, TensorsMustLieInTheFile) {
   EXPECT_THAT(header_error(file({}, {tensor("a", {1ull << 40, 1ull << 40}, 0, 0)})), HasSubstr("its size overflows"));
   EXPECT_THAT(header_error(file({}, {tensor("a", {1ull << 61}, 0, 0)})), HasSubstr("its size overflows"));
   EXPECT_THAT(header_error(file({}, {tensor("a", {~0ull}, 0, 0)})), HasSubstr("its size overflows"));
-  EXPECT_THAT(header_error(file({}, {tensor("a", {4}, 77, 0)})), HasSubstr("the unknown type 77"));
   EXPECT_THAT(header_error(file({}, {tensor("a", {33}, 8, 0)})),
               HasSubstr("rows of 33 elements are not whole blocks of 32"));
   EXPECT_THAT(header_error(file({}, {tensor("a", {4}, 0, 8)})), HasSubstr("not aligned to 32 bytes"));
@@ -88,6 +89,22 @@ TEST(BadGguf, TensorsMustLieInTheFile) {
   EXPECT_THAT(header_error(file({}, {tensor("a", {4}, 0, ~0ull)})), HasSubstr("offset 18446744073709551615 overflows"));
   EXPECT_THAT(header_error(file({}, {tensor("a", {16}, 0, 0), tensor("b", {4}, 0, 32)})),
               HasSubstr("'a' and 'b' overlap"));
+}
+
+TEST(BadGguf, TypesThatFettleDoesNotReadAreNamed) {
+  EXPECT_THAT(header_error(file({}, {tensor("a", {4}, 77, 0)})),
+              AllOf(HasSubstr("m.gguf: tensor 'a' has a type with the number 77, which this version of Fettle does not "
+                              "know; take a file of type F32, F16, "),
+                    Not(HasSubstr("damaged"))));
+  const TempFolder folder;
+  const std::vector<std::string> keys{key("general.architecture", 8, text("llama")),
+                                      key("llama.attention.head_count", 4, raw(4))};
+  for (const auto& [number, name] :
+       {std::pair{31u, "Q4_0_4_4"}, {32u, "Q4_0_4_8"}, {33u, "Q4_0_8_8"}, {40u, "NVFP4"}, {41u, "Q1_0"}}) {
+    write_text(folder / "x.gguf", file(keys, {tensor("token_embd.weight", {128}, number, 0)}, 96));
+    EXPECT_THAT(user_error([&] { open_gguf(folder / "x.gguf"); }),
+                HasSubstr(fmt::format("'token_embd.weight' has the type {}, which Fettle does not read", name)));
+  }
 }
 
 TEST(BadGguf, APointerOfGitLfsIsNamed) {
@@ -133,6 +150,23 @@ TEST(BadGguf, WhatFettleDoesNotReadIsNamed) {
   const std::string q8 = tensor("output.weight", {64, 256}, 8, 32);
   EXPECT_THAT(folder_error(replaced(q8, tensor("output.weight", {64, 256}, 20, 32))),
               HasSubstr("IQ4_NL, which Fettle does not read"));
+}
+
+// llama.cpp warns about such a file, and cuts texts by expressions that fit no model.
+TEST(BadGguf, TheMethodThatCutsTextsMustBeNamed) {
+  const std::string tokens = raw(8) + raw<uint64_t>(1) + text("a");
+  const std::vector<std::string> keys{key("general.architecture", 8, text("llama")),
+                                      key("tokenizer.ggml.model", 8, text("gpt2")),
+                                      key("tokenizer.ggml.tokens", 9, tokens)};
+  EXPECT_THAT(folder_error(file(keys, {})),
+              AllOf(HasSubstr("m.gguf: it does not say how its tokenizer cuts texts into words (tokenizer.ggml.pre is "
+                              "missing)"),
+                    HasSubstr("take a newer GGUF file of this model, or the model's own folder")));
+  for (const auto& [name, shown] : {std::pair{"default", "'default'"}, {"", "missing"}}) {
+    std::vector<std::string> named = keys;
+    named.push_back(key("tokenizer.ggml.pre", 8, text(name)));
+    EXPECT_THAT(folder_error(file(named, {})), HasSubstr(fmt::format("(tokenizer.ggml.pre is {})", shown)));
+  }
 }
 
 TEST(GgufParts, AreRecognisedByTheirNames) {

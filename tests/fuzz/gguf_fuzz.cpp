@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return take_input(data, size, path, [&] {
     const auto bytes = std::as_bytes(std::span(data, size));
     const GgufHeader header = read_gguf_header(bytes, "model.gguf");
-    const GgufFields fields(header, bytes, "model.gguf");
+    const GgufFields fields(header, {bytes}, "model.gguf");
     gguf_config(gguf_family_of(fields), fields).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) std::filesystem::remove(folder / name);
     write_gguf_tokenizer(fields, folder.path());

@@ -199,9 +199,14 @@ constexpr BlockType kTypes[] = {
     {28, "F64", 1, 8, nullptr},
     {29, "IQ1_M", 256, 56, nullptr},
     {30, "BF16", 1, 2, decode_bf16, encode_bf16},
+    {31, "Q4_0_4_4", 32, 18, nullptr},
+    {32, "Q4_0_4_8", 32, 18, nullptr},
+    {33, "Q4_0_8_8", 32, 18, nullptr},
     {34, "TQ1_0", 256, 54, nullptr},
     {35, "TQ2_0", 256, 66, nullptr},
     {39, "MXFP4", 32, 17, decode_mxfp4, encode_mxfp4},
+    {40, "NVFP4", 64, 36, nullptr},
+    {41, "Q1_0", 128, 18, nullptr},
 };
 
 }  // namespace

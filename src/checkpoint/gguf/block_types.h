@@ -24,7 +24,11 @@ struct BlockType {
   bool is_float() const { return elements == 1; }
 };
 
-// Returns the type with this number; nullptr when GGUF has no such type.
+// The types that Fettle reads, as messages list them.
+inline constexpr const char* kReadTypes =
+    "F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1, Q4_0 or MXFP4";
+
+// Returns the type with this number; nullptr when Fettle does not know it.
 const BlockType* find_block_type(uint32_t number);
 const BlockType* find_block_type(std::string_view name);
 

@@ -8,8 +8,8 @@
 
 namespace fettle {
 
-GgufFields::GgufFields(const GgufHeader& header, std::span<const std::byte> bytes, std::string file)
-    : header_(header), bytes_(bytes), file_(std::move(file)) {
+GgufFields::GgufFields(const GgufHeader& header, std::vector<std::span<const std::byte>> parts, std::string file)
+    : header_(header), parts_(std::move(parts)), file_(std::move(file)) {
   architecture_ = text("general.architecture", "");
   if (architecture_.empty())
     throw UserError("{}: it has no general.architecture; is it a language model's GGUF file?", file_);
@@ -120,7 +120,7 @@ std::vector<double> GgufFields::floats(std::string_view name) const {
   std::vector<double> out;
   for (int64_t at = 0; at < found->bytes; at += static_cast<int64_t>(sizeof(float))) {
     float value;
-    std::memcpy(&value, bytes_.data() + found->offset + at, sizeof value);
+    std::memcpy(&value, parts_.at(found->part).data() + found->offset + at, sizeof value);
     out.push_back(shortest_double(value));
   }
   return out;

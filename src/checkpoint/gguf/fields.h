@@ -15,8 +15,9 @@ namespace fettle {
 // "llama.block_count".
 class GgufFields {
  public:
-  // `bytes` is the content of the file. Throws UserError when the file does not name its architecture.
-  GgufFields(const GgufHeader& header, std::span<const std::byte> bytes, std::string file);
+  // `parts` has the content of each file of the model (GgufTensor::part). Throws UserError when the file does not name
+  // its architecture.
+  GgufFields(const GgufHeader& header, std::vector<std::span<const std::byte>> parts, std::string file);
 
   const std::string& file() const { return file_; }
   const std::string& architecture() const { return architecture_; }
@@ -53,7 +54,7 @@ class GgufFields {
   std::string full(const std::string& key) const { return key.starts_with('.') ? architecture_ + key : key; }
 
   const GgufHeader& header_;
-  std::span<const std::byte> bytes_;
+  std::vector<std::span<const std::byte>> parts_;
   std::string file_, architecture_;
 };
 

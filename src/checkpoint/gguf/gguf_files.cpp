@@ -26,18 +26,6 @@ int64_t parts_in_name(const std::string& name) {
   return std::stoll(digits);
 }
 
-// Returns the paths of the `count` parts that the header of `first` states. Throws UserError when one is missing.
-std::vector<fs::path> existing_parts(const fs::path& first, int64_t count) {
-  if (count <= 1) return {first};
-  if (parts_in_name(first.filename().string()) != count)
-    throw UserError("{}: this file is one part of a model in {} files; name the first one, whose name ends with {}",
-                    first.string(), count, fmt::format("-00001-of-{:05}.gguf", count));
-  std::vector<fs::path> parts = gguf_parts(first);
-  for (const fs::path& part : parts)
-    if (!fs::exists(part)) throw UserError("{}: the part {} is missing; download it", first.string(), part.string());
-  return parts;
-}
-
 }  // namespace
 
 fs::path gguf_path(const fs::path& file) {
@@ -63,11 +51,23 @@ std::vector<fs::path> gguf_parts(const fs::path& file) {
   return parts;
 }
 
+std::vector<fs::path> existing_parts(const fs::path& first, const GgufFields& fields) {
+  const int64_t count = std::min<int64_t>(fields.integer("split.count", 1), 99999);
+  if (count <= 1) return {first};
+  if (parts_in_name(first.filename().string()) != count)
+    throw UserError("{}: this file is one part of a model in {} files; name the first one, whose name ends with {}",
+                    first.string(), count, fmt::format("-00001-of-{:05}.gguf", count));
+  std::vector<fs::path> parts = gguf_parts(first);
+  for (const fs::path& part : parts)
+    if (!fs::exists(part)) throw UserError("{}: the part {} is missing; download it", first.string(), part.string());
+  return parts;
+}
+
 std::vector<TensorFile> open_gguf(const fs::path& path) {
   MappedFile first(gguf_path(path));
   const std::string name = first.path().string();
   const GgufHeader header = read_gguf_header(first.bytes(), name);
-  const GgufFields fields(header, first.bytes(), name);
+  const GgufFields fields(header, {first.bytes()}, name);
   const GgufFamily& family = gguf_family_of(fields);
   const int64_t heads = fields.of_layers(".attention.head_count");
   GgufHeads numbers{.heads = heads,
@@ -91,8 +91,7 @@ std::vector<TensorFile> open_gguf(const fs::path& path) {
   if (fields.has(".nextn_predict_layers")) numbers.layers = fields.layers();
   const GgufPlaces places(family, numbers, name);
   std::vector<TensorFile> files;
-  const std::vector<fs::path> parts =
-      existing_parts(first.path(), std::min<int64_t>(fields.integer("split.count", 1), 99999));
+  const std::vector<fs::path> parts = existing_parts(first.path(), fields);
   for (size_t i = 0; i < parts.size(); ++i) {
     MappedFile map = i == 0 ? std::move(first) : MappedFile(parts[i]);
     const GgufHeader others = i == 0 ? GgufHeader() : read_gguf_header(map.bytes(), parts[i].string());

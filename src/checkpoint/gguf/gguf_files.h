@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "checkpoint/gguf/fields.h"
 #include "checkpoint/tensor_file.h"
 
 namespace fettle {
@@ -13,6 +14,9 @@ namespace fettle {
 std::filesystem::path gguf_path(const std::filesystem::path& file);
 // Returns the paths of all parts when `file` has the name of a first part; else only `file`.
 std::vector<std::filesystem::path> gguf_parts(const std::filesystem::path& file);
+// Returns the paths of all parts of a model whose first file is `first` and has these fields. Throws UserError when a
+// part is missing, and when `first` is not the first part.
+std::vector<std::filesystem::path> existing_parts(const std::filesystem::path& first, const GgufFields& fields);
 
 // Opens the file, and if it is a first part, all parts NAME-00001-of-0000N.gguf. The tensors have Hugging Face's names,
 // shapes, row order and values, and each expert is a tensor of its own. If several tensors of the file make up one

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
@@ -23,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFolderVersion = "4";  // raise this when a new Fettle writes the folder's files differently
+constexpr const char* kFolderVersion = "5";  // raise this when a new Fettle writes the folder's files differently
 
 constexpr const char* kTemplate = "chat_template.jinja";
 
@@ -62,6 +63,19 @@ std::optional<std::string> template_beside(const fs::path& file) {
   }
   info("the chat template is {}, not the one in the GGUF file", path.string());
   return read_file(path);
+}
+
+// Maps the files after the first one, and adds their tensors to the header of the first one.
+void add_parts(const fs::path& first, GgufHeader& header, std::vector<MappedFile>& maps) {
+  const std::vector<fs::path> parts = existing_parts(first, GgufFields(header, {maps.front().bytes()}, first.string()));
+  for (size_t part = 1; part < parts.size(); ++part) {
+    maps.emplace_back(parts[part]);
+    GgufHeader other = read_gguf_header(maps.back().bytes(), parts[part].string());
+    for (GgufTensor& tensor : other.tensors) {
+      tensor.part = part;
+      header.tensors.push_back(std::move(tensor));
+    }
+  }
 }
 
 }  // namespace
@@ -113,15 +127,19 @@ fs::path gguf_folder(const fs::path& file) {
 void write_gguf_folder(const fs::path& file, const fs::path& folder) {
   std::error_code code;
   const fs::path real = gguf_path(file);
-  const MappedFile map(real);
-  const GgufHeader header = read_gguf_header(map.bytes(), real.string());
-  const GgufFields fields(header, map.bytes(), real.string());
+  std::vector<MappedFile> maps;
+  maps.emplace_back(real);
+  GgufHeader header = read_gguf_header(maps.front().bytes(), real.string());
+  add_parts(real, header, maps);
+  std::vector<std::span<const std::byte>> bytes;
+  for (const MappedFile& map : maps) bytes.push_back(map.bytes());
+  const GgufFields fields(header, std::move(bytes), real.string());
   const GgufFamily& family = gguf_family_of(fields);
   fs::create_directories(folder, code);
   if (code) throw_file_error("create", folder, code.value());
   write_gguf_tokenizer(fields, folder);
   write_json_file(folder / "config.json", gguf_config(family, fields));
-  map.check();
+  for (const MappedFile& map : maps) map.check();
   fs::create_symlink(real, folder / kGgufWeights, code);
   if (code) throw_file_error("create", folder / kGgufWeights, code.value());
 }

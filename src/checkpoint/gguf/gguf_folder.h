@@ -22,8 +22,8 @@ std::optional<std::filesystem::path> find_gguf(const std::filesystem::path& mode
 // Returns a folder in Fettle's cache with the config, the tokenizer and the chat template of the file, and a link to
 // the file. If chat_template.jinja is beside the file, and the file is the only GGUF model in its folder, this template
 // replaces the file's own. Writes the folder when the file, one of its parts or the template is new or has changed.
-// Throws UserError like read_gguf_header, gguf_family_of, gguf_config and write_gguf_tokenizer, and when the cache
-// cannot be written.
+// Throws UserError like read_gguf_header, existing_parts, gguf_family_of, gguf_config and write_gguf_tokenizer, and
+// when the cache cannot be written.
 std::filesystem::path gguf_folder(const std::filesystem::path& file);
 
 // Writes the same files as gguf_folder, but to `folder` instead of the cache. Makes `folder` if it is missing.

@@ -120,7 +120,11 @@ GgufTensor read_tensor(HeaderBytes& bytes, const std::string& file) {
   }
   const auto number = bytes.number<uint32_t>(tensor.name);
   tensor.type = find_block_type(number);
-  if (tensor.type == nullptr) refuse(file, "tensor '{}' has the unknown type {}", tensor.name, number);
+  if (tensor.type == nullptr)
+    throw UserError(
+        "{}: tensor '{}' has a type with the number {}, which this version of Fettle does not know; take a file of "
+        "type {}",
+        file, tensor.name, number, kReadTypes);
   const BlockType& type = *tensor.type;
   if (tensor.dims.back() % type.elements != 0)
     refuse(file, "tensor '{}': rows of {} elements are not whole blocks of {}", tensor.name, tensor.dims.back(),

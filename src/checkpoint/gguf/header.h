@@ -21,13 +21,14 @@ struct GgufTensor {
   const BlockType* type;
   int64_t offset;  // position of its first byte in the file
   int64_t bytes;
+  size_t part = 0;  // number of the file, if the model has several
 };
 
 struct GgufHeader {
   // The metadata by key. A 32-bit float is stored as the shortest decimal that rounds to it, so that 1e-05 stays 1e-05.
   // Strings may contain any bytes.
   std::map<std::string, nlohmann::json> values;
-  std::vector<GgufTensor> tensors;  // in the order of their offsets
+  std::vector<GgufTensor> tensors;  // in the order of their parts and offsets
 };
 
 // Returns, as a double, the shortest decimal that rounds to `value`.

@@ -159,10 +159,8 @@ void GgufPlaces::add(const GgufTensor& tensor, std::vector<TensorEntry>& entries
     throw UserError("{}: the tensor '{}' is unknown for the architecture '{}' ({}); Fettle does not support this model",
                     file_, tensor.name, family_.architecture, family_.model_type);
   if (tensor.type->decode == nullptr)
-    throw UserError(
-        "{}: tensor '{}' has the type {}, which Fettle does not read; take a file of type F32, F16, BF16, Q8_0, "
-        "Q6_K, Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1, Q4_0 or MXFP4",
-        file_, tensor.name, tensor.type->name);
+    throw UserError("{}: tensor '{}' has the type {}, which Fettle does not read; take a file of type {}", file_,
+                    tensor.name, tensor.type->name, kReadTypes);
   const std::string layer_name = name.layer ? with_number(found->hf, *name.layer) : found->hf;
   TensorEntry entry = place(tensor, *found, layer_name, name.ending);
   if (has_pieces(found->form)) {

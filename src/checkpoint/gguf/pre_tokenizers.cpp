@@ -70,7 +70,6 @@ const std::vector<Named>& named_pre_tokenizers() {
   static const NamedPreTokenizer kKimi{.pattern = kKimiWords};
   static const std::vector<Named> kNamed = {
       {"gpt-2", &kGpt2},
-      {"default", &kGpt2},
       {"phi-2", &kGpt2},
       {"granite-docling", &kGpt2},
       {"olmo", &kComposedGpt2},

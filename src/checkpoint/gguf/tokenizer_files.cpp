@@ -154,8 +154,26 @@ void write_bpe(const GgufFields& fields, const GgufTokens& tokens, bool adds_bos
   write_text(folder / "tokenizer.json", whole);
 }
 
+// Returns the name of the method that cuts texts into words. Older files do not name it, or name it 'default'. For
+// them, the method is known if all models of the architecture have the same one.
+std::string method_of(const GgufFields& fields) {
+  static const std::map<std::string, std::string> kOfArchitectures = {{"gpt2", "gpt-2"},
+                                                                      {"phi2", "gpt-2"},
+                                                                      {"gptneox", "olmo"},
+                                                                      {"starcoder", "starcoder"},
+                                                                      {"starcoder2", "starcoder"}};
+  const std::string name = fields.text("tokenizer.ggml.pre", "");
+  if (!name.empty() && name != "default") return name;
+  const auto found = kOfArchitectures.find(fields.architecture());
+  if (found != kOfArchitectures.end()) return found->second;
+  throw UserError(
+      "{}: it does not say how its tokenizer cuts texts into words (tokenizer.ggml.pre is {}); take a newer GGUF file "
+      "of this model, or the model's own folder with tokenizer.json",
+      fields.file(), name.empty() ? "missing" : "'default'");
+}
+
 void write_byte_level(const GgufFields& fields, const GgufTokens& tokens, const fs::path& folder) {
-  const NamedPreTokenizer& pre = pre_tokenizer_of(fields.text("tokenizer.ggml.pre", "default"), fields.file());
+  const NamedPreTokenizer& pre = pre_tokenizer_of(method_of(fields), fields.file());
   const Json byte_level{
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   write_bpe(fields, tokens, pre.adds_bos,

@@ -389,7 +389,7 @@ void check_expressible(const GgufFamily& family, const GgufMetadata& metadata, c
   }
   const GgufHeader header = header_of(metadata, std::move(tensors));
   const std::string name = model + " as GGUF";
-  const GgufFields fields(header, bytes, name);
+  const GgufFields fields(header, {bytes}, name);
   const GgufFamily& read = gguf_family_of(fields);
   internal_check(read.architecture == family.architecture, "'{}' is read as '{}'", family.architecture,
                  read.architecture);
