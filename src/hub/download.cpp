@@ -313,8 +313,12 @@ class Downloads {
                       status_remedy(transfer));
     if (code == CURLE_WRITE_ERROR)
       return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");
-    retry(transfer, code == CURLE_OK ? fmt::format("{} answers with status {}", host_of(transfer.url), status)
-                                     : failure_text(code, transfer.url));
+    if (code == CURLE_OK)
+      return retry(transfer, fmt::format("{} answers with status {}", host_of(transfer.url), status));
+    const long proxy = status_of_proxy(transfer.easy.get());
+    const std::string why = failure_text(code, transfer.url, proxy);
+    if (refuses(proxy)) throw UserError("{}: {}", transfer.wanted.file.path, why);
+    retry(transfer, why);
   }
 
   void retry(Transfer& transfer, const std::string& why) {
