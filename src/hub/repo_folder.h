@@ -38,8 +38,9 @@ class RepoFolder {
   bool holds(const std::string& commit, const HubFile& file) const;
   // Returns whether the cache has the blob in its full size. Removes a blob of another size, with a warning.
   bool has_blob(const HubFile& file) const;
-  // Makes the snapshot's link to the blob. On a file system without links, moves the blob to the snapshot, or copies it
-  // if `needed_again` (another file with the same content follows). Throws UserError when that fails.
+  // Makes the snapshot's link to the blob. Does nothing if the snapshot has the file already. On a file system without
+  // links, moves the blob to the snapshot, or copies it if `needed_again` (another file with the same content follows).
+  // Throws UserError when that fails.
   void link(const std::string& commit, const HubFile& file, bool needed_again = false) const;
   void mark_missing(const std::string& commit, const std::string& path) const;
   // Makes the folders. A new cache folder is private (mode 0700); folders inside it follow the umask. Throws UserError

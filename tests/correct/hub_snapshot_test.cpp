@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
@@ -379,6 +380,53 @@ TEST_F(HubSnapshot, WithoutLinksFilesOfEqualContentAreAllThere) {
   EXPECT_FALSE(fs::is_symlink(snapshot.folder() / "again.txt"));
   EXPECT_EQ(fetched(snapshot, "again.txt"), "notes");
   EXPECT_EQ(fetched(snapshot, "deep/down/notes.txt"), "notes");
+}
+
+// Two processes fetch the same files at the same time, and both make the links.
+TEST_F(HubSnapshot, WithoutLinksTheSecondProcessLeavesTheFileOfTheFirst) {
+  const Snapshot snapshot = open();
+  const RepoFolder second(hub.settings(), kModel);
+  const HubFile file = *find_file(snapshot.files(), "config.json");
+  links_are_possible = false;
+  snapshot.fetch({"config.json"});
+  second.link(snapshot.commit(), file);
+  links_are_possible = true;
+  EXPECT_EQ(fetched(snapshot, "config.json"), "{\"model_type\": \"llama\"}");
+}
+
+TEST_F(HubSnapshot, TheSecondProcessLeavesTheLinkOfTheFirst) {
+  const Snapshot snapshot = open();
+  const fs::path link = snapshot.folder() / "config.json";
+  snapshot.fetch({"config.json"});
+  struct stat before {};
+  struct stat after {};
+  ASSERT_EQ(lstat(link.c_str(), &before), 0);
+  RepoFolder(hub.settings(), kModel).link(snapshot.commit(), *find_file(snapshot.files(), "config.json"));
+  ASSERT_EQ(lstat(link.c_str(), &after), 0);
+  EXPECT_EQ(after.st_ino, before.st_ino);
+  EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
+}
+
+// The file of a branch of ModelScope changes while other processes read it.
+TEST_F(HubSnapshot, AnOldLinkIsReplacedInOneStep) {
+  const HubSettings settings = hub.settings(Hub::kModelScope);
+  const Snapshot snapshot = Snapshot::open(settings, kModel);
+  snapshot.fetch({"config.json", "deep/down/notes.txt"});
+  const RepoFolder folder(settings, kModel);
+  HubFile one = *find_file(snapshot.files(), "config.json"),
+          other = *find_file(snapshot.files(), "deep/down/notes.txt");
+  other.path = one.path;
+  std::atomic<bool> ends = false;
+  std::atomic<int> missing = 0;
+  std::thread reader([&] {
+    while (!ends) missing += fs::exists(snapshot.folder() / one.path) ? 0 : 1;
+  });
+  for (int i = 0; i < 400; ++i) folder.link(snapshot.commit(), i % 2 == 0 ? other : one);
+  ends = true;
+  reader.join();
+  EXPECT_EQ(missing, 0);
+  EXPECT_EQ(fetched(snapshot, "config.json"), "{\"model_type\": \"llama\"}");
+  EXPECT_EQ(std::distance(fs::directory_iterator(snapshot.folder()), {}), 2) << "config.json and deep, nothing more";
 }
 
 TEST_F(HubSnapshot, ModelScopeTakesABranchWithASlash) {
