@@ -1,6 +1,6 @@
 // Defines RepoFolder: the folder of one repository in the cache. Its layout is that of huggingface_hub:
 //
-//   models--ORG--NAME/refs/REVISION           the commit of the branch or tag at the last request
+//   models--ORG--NAME/refs/REVISION           the commit of the branch or tag of which a file was fetched last
 //   models--ORG--NAME/blobs/ETAG              a file's content, named by its checksum
 //   models--ORG--NAME/blobs/ETAG.incomplete   the part of a blob that is fetched so far
 //   models--ORG--NAME/snapshots/COMMIT/PATH   a link to a blob
@@ -30,7 +30,7 @@ class RepoFolder {
   std::filesystem::path lock(const std::string& etag) const;
   std::filesystem::path tree(const std::string& commit) const { return path_ / "trees" / (commit + ".json"); }
 
-  // Returns the commit to which `revision` pointed at the last request; "" when it is unknown.
+  // Returns the commit to which `revision` pointed when a file of it was fetched last; "" when it is unknown.
   std::string read_ref(const std::string& revision) const;
   void write_ref(const std::string& revision, const std::string& commit) const;
 

@@ -43,6 +43,7 @@ class Snapshot {
   Snapshot(const HubSettings& settings, const RepoName& repo)
       : settings_(settings), repo_(repo), cached_(settings, repo) {}
   void ask();
+  void write_ref() const;
   void take_cached(const std::string& why);
 
   HubSettings settings_;

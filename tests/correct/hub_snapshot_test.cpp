@@ -264,6 +264,35 @@ TEST_F(HubSnapshot, WithoutANetworkTheCopyIsUsed) {
   EXPECT_THAT(user_error([&] { offline.fetch({"README.md"}); }), HasSubstr("HF_HUB_OFFLINE forbids downloads"));
 }
 
+// The branch moves, and the process ends before it fetches a file of the new commit.
+TEST_F(HubSnapshot, ACommitWithoutAFileDoesNotReplaceTheCopy) {
+  const Snapshot before = open();
+  before.fetch({"config.json"});
+  hub.put("models/org/small/config.json", "{\"model_type\": \"qwen3\"}");
+  const Snapshot after = open({RepoKind::kModel, "org/small", "main"});  // this process asks for the revision again
+  ASSERT_NE(after.commit(), before.commit());
+  HubSettings offline = hub.settings();
+  offline.offline = true;
+  const Snapshot copy = Snapshot::open(offline, kModel);
+  EXPECT_EQ(copy.commit(), before.commit());
+  copy.fetch({"config.json"});
+  after.fetch({"config.json"});
+  EXPECT_EQ(Snapshot::open(offline, kModel).commit(), after.commit());
+}
+
+// The blob may belong to another commit, too.
+TEST_F(HubSnapshot, WithoutANetworkBlobsThatAreThereAreUsed) {
+  const Snapshot snapshot = open();
+  snapshot.fetch({"config.json", "model.safetensors"});
+  fs::remove(snapshot.folder() / "model.safetensors");
+  HubSettings offline = hub.settings();
+  offline.offline = true;
+  const Snapshot copy = Snapshot::open(offline, kModel);
+  copy.fetch({"model.safetensors"});
+  EXPECT_EQ(fetched(copy, "model.safetensors"), weights);
+  EXPECT_THAT(user_error([&] { copy.fetch({"README.md", "config.json"}); }), HasSubstr("lacks README.md, and"));
+}
+
 // A network's login page answers every request, or redirects it.
 TEST_F(HubSnapshot, WhenSomethingElseAnswersTheCopyIsUsed) {
   const std::string commit = open().commit();
