@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 // commit.
 std::mutex asked_mutex;
 std::map<std::string, std::string> asked_commits;
+// Why the hub named no commit, by repository and revision. All parts of a run then use the copy in the cache.
+std::map<std::string, std::string> failed_questions;
 
 std::string key_of(const HubSettings& settings, const RepoName& repo) {
   return fmt::format("{} {} {} {} {}", settings.endpoint, settings.cache.string(), repo.plural(), repo.id,
@@ -47,8 +49,10 @@ void Snapshot::ask() {
   const std::string known = cached_.read_ref(revision);
   const bool copied = !known.empty() && fs::is_directory(cached_.snapshot(known));
   const std::string key = key_of(settings_, repo_);
+  std::lock_guard lock(asked_mutex);
+  if (const auto failed = failed_questions.find(key); failed != failed_questions.end())
+    return take_cached(failed->second);
   try {
-    std::lock_guard lock(asked_mutex);
     std::string& asked = asked_commits[key];
     if (asked.empty() && is_hex(revision, 40) && read_listing(cached_.tree(revision))) asked = revision;
     const bool again = !asked.empty();
@@ -71,14 +75,14 @@ void Snapshot::ask() {
   } catch (const HttpFailure& failure) {
     if (copied) {
       info("{}: {}; using the copy of commit {} in the cache", repo_.id, failure.what(), known.substr(0, 12));
-      return take_cached(failure.what());
+      return take_cached(failed_questions[key] = failure.what());
     }
     throw UserError("{} is not on this machine and cannot be downloaded: {}. {}", repo_.id, failure.what(),
                     offline_remedy(settings_, repo_));
   } catch (const HubRefusal& refusal) {
     if (!copied || refusal.reason() == HubRefusal::Reason::kNoRevision) throw;
     warn("{}; using the copy of commit {} in the cache", refusal.what(), known.substr(0, 12));
-    take_cached(refusal.what());
+    take_cached(failed_questions[key] = refusal.what());
   }
 }
 

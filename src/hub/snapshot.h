@@ -16,7 +16,8 @@ class Snapshot {
  public:
   // Finds the commit of repo.revision and the list of the commit's files. Asks the hub for both, once per process.
   // Sends no request when the revision is a commit whose list is in the cache. Uses the cache's copy of the revision
-  // when settings.offline is true. Also uses the copy, with a message, when the hub cannot be reached or refuses.
+  // when settings.offline is true. Also uses the copy, with a message, when the hub cannot be reached or refuses; then
+  // the process does not ask for this revision again.
   // Throws HubRefusal when the revision does not exist, and when the hub refuses and there is no copy. Throws UserError
   // with the remedy when there is neither a network nor a copy.
   static Snapshot open(const HubSettings& settings, const RepoName& repo);

@@ -297,15 +297,18 @@ TEST_F(HubSnapshot, WithoutANetworkBlobsThatAreThereAreUsed) {
 TEST_F(HubSnapshot, WhenSomethingElseAnswersTheCopyIsUsed) {
   const std::string commit = open().commit();
   open().fetch({"config.json"});
-  const RepoName again{RepoKind::kModel, "org/small", "main"};  // this process has not asked for this revision yet
   const json page = {{"kind", "status"}, {"status", 200}, {"match", "/revision/"}, {"body", "<html>Log in</html>"}};
   const json no_commit = {{"kind", "status"}, {"status", 200}, {"match", "/revision/"}};
   const json other_scheme = {{"kind", "redirect"}, {"match", "/revision/"}, {"to", "ftp://login"}};
   const json endless = {{"kind", "redirect"}, {"match", "/api/models"}, {"to", "/api/models/again"}, {"times", 99}};
+  int revisions = 0;
   for (const auto& [fault, words] :
        {std::pair{page, "something other than JSON"}, std::pair{no_commit, "found no commit"},
         std::pair{other_scheme, "redirects to ftp"}, std::pair{endless, "redirects again and again"}}) {
     hub.set_faults(json::array({fault}));
+    // The process asks only once for a revision.
+    const RepoName again{RepoKind::kModel, "org/small", "v" + std::to_string(++revisions)};
+    write_text(hub.cache() / "models--org--small/refs" / again.revision, commit);
     testing::internal::CaptureStderr();
     const Snapshot copy = Snapshot::open(hub.settings(), again);
     EXPECT_THAT(testing::internal::GetCapturedStderr(),
@@ -313,6 +316,35 @@ TEST_F(HubSnapshot, WhenSomethingElseAnswersTheCopyIsUsed) {
     EXPECT_EQ(copy.commit(), commit);
     copy.fetch({"config.json"});
   }
+}
+
+// All parts of a run use one commit: after a question that failed, the hub may answer again, with a newer commit.
+TEST_F(HubSnapshot, AfterAFailedQuestionTheCopyIsUsedThroughout) {
+  const std::string commit = open().commit();
+  open().fetch({"config.json"});
+  hub.put("models/org/small/config.json", "{\"model_type\": \"qwen3\"}");
+  const RepoName again{RepoKind::kModel, "org/small", "main"};  // this process has not asked for this revision yet
+  hub.set_faults({{{"kind", "status"}, {"status", 500}, {"match", "/revision/"}}});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open(again).commit(), commit);
+  const Snapshot second = open(again);
+  const std::string said = testing::internal::GetCapturedStderr(), wanted = "using the copy of commit";
+  EXPECT_EQ(second.commit(), commit);
+  EXPECT_FALSE(second.online());
+  EXPECT_THAT(said, HasSubstr(wanted));
+  EXPECT_EQ(said.find(wanted), said.rfind(wanted)) << said;
+}
+
+TEST_F(HubSnapshot, AnUnreachableHubIsAskedOnce) {
+  open().fetch({"config.json"});
+  HubSettings away = hub.settings();
+  away.endpoint = "http://127.0.0.1:9";
+  testing::internal::CaptureStderr();
+  Snapshot::open(away, kModel);
+  Snapshot::open(away, kModel).fetch({"config.json"});
+  const std::string said = testing::internal::GetCapturedStderr(), wanted = "127.0.0.1 does not accept a connection";
+  EXPECT_THAT(said, HasSubstr(wanted));
+  EXPECT_EQ(said.find(wanted), said.rfind(wanted)) << said;
 }
 
 TEST_F(HubSnapshot, ACopyWithoutAListingIsUsedAsItIs) {
