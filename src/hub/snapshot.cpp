@@ -115,6 +115,12 @@ Snapshot Snapshot::open(const HubSettings& settings, const RepoName& repo) {
   return out;
 }
 
+bool Snapshot::can_fetch(const std::string& path) const {
+  const HubFile* file = find_file(files_, path);
+  internal_check(file != nullptr, "Snapshot::can_fetch: {} has no file {}", repo_.id, path);
+  return online() || file->etag.empty() || cached_.holds(commit_, *file) || cached_.has_blob(*file);
+}
+
 void Snapshot::fetch(const std::vector<std::string>& paths) const {
   std::vector<const HubFile*> missing;
   std::vector<Download> downloads;

@@ -28,6 +28,9 @@ class Snapshot {
   // Returns whether files can be fetched that the cache does not have.
   bool online() const { return without_network_.empty(); }
   bool has(const std::string& path) const { return find_file(files_, path) != nullptr; }
+  // Returns whether fetch() can make the file appear in the folder: with a network any file of files(), without one
+  // only those that the cache has. `path` must be in files().
+  bool can_fetch(const std::string& path) const;
   // Returns the folder of this commit in the cache. It contains the files that were fetched so far.
   const std::filesystem::path& folder() const { return folder_; }
 
