@@ -2,7 +2,8 @@
 //
 //   models--ORG--NAME/refs/REVISION           the commit of the branch or tag of which a file was fetched last
 //   models--ORG--NAME/blobs/ETAG              a file's content, named by its checksum
-//   models--ORG--NAME/blobs/ETAG.incomplete   the part of a blob that is fetched so far
+//   models--ORG--NAME/blobs/ETAG.incomplete   the part of a blob that an earlier download fetched
+//   .../blobs/ETAG.NAME.incomplete            the part that a process is fetching
 //   models--ORG--NAME/snapshots/COMMIT/PATH   a link to a blob
 //   models--ORG--NAME/.no_exist/COMMIT/PATH   marks a file that was requested but is not in the commit
 //   models--ORG--NAME/trees/COMMIT.json       the listing of the commit

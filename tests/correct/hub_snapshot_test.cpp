@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,12 +18,23 @@
 
 namespace {
 bool links_are_possible = true;
-}
+bool locks_exclude = true;
+}  // namespace
 // Replaces libc's symlink() in this program, because few test machines have a file system without links.
 extern "C" int symlink(const char* target, const char* link) noexcept {
   if (links_are_possible) return symlinkat(target, AT_FDCWD, link);
   errno = EPERM;
   return -1;
+}
+
+// Replaces libc's flock() in this program: if locks_exclude is false, every process gets the lock of a blob, as on a
+// file system whose locks are known to one host only.
+extern "C" int flock(int descriptor, int operation) noexcept {
+  char path[4096] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const bool named = readlink(link.c_str(), path, sizeof path - 1) > 0;
+  if (!locks_exclude && named && std::string_view(path).ends_with(".lock")) return 0;
+  return static_cast<int>(syscall(SYS_flock, descriptor, operation));
 }
 
 namespace fettle {
@@ -124,6 +136,48 @@ TEST_F(HubSnapshot, WhatAnEarlierRunLeftIsContinued) {
   EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
   EXPECT_THAT(ranges(), ElementsAre("bytes=1234-"));
   EXPECT_FALSE(fs::exists(blob_of_weights().string() + ".incomplete"));
+}
+
+// A process that is killed cannot rename its part.
+TEST_F(HubSnapshot, WhatAKilledProcessLeftIsContinued) {
+  const Snapshot snapshot = open();
+  hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 50000}}});
+  const pid_t child = fork();
+  if (child == 0) {
+    snapshot.fetch({"model.safetensors"});
+    _exit(0);
+  }
+  const auto part_size = [&] {
+    std::error_code none;
+    for (fs::directory_iterator it(blob_of_weights().parent_path(), none), end; !none && it != end; ++it)
+      if (it->path().extension() == ".incomplete") return static_cast<int64_t>(fs::file_size(it->path(), none));
+    return int64_t{0};
+  };
+  for (int tries = 0; part_size() < 1000 && tries < 1000; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const int64_t left = part_size();
+  ASSERT_GE(left, 1000);
+  snapshot.fetch({"model.safetensors"});
+  EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
+  EXPECT_THAT(ranges(), ElementsAre("", fmt::format("bytes={}-", left)));
+  EXPECT_EQ(part_size(), 0);
+}
+
+// Another machine may still be writing its part. After an hour without a change, it is not.
+TEST_F(HubSnapshot, ThePartOfAnotherMachineIsLeftToIt) {
+  const Snapshot snapshot = open();
+  const std::string blob = blob_of_weights().string();
+  const fs::path recent = blob + ".00000000-1.incomplete", old = blob + ".00000000-2.incomplete";
+  write_text(recent, weights.substr(0, 5000));
+  write_text(old, weights.substr(0, 1234));
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  snapshot.fetch({"model.safetensors"});
+  EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
+  EXPECT_THAT(ranges(), ElementsAre("bytes=1234-"));
+  EXPECT_EQ(read_text(recent), weights.substr(0, 5000));
+  EXPECT_FALSE(fs::exists(old));
 }
 
 TEST_F(HubSnapshot, AServerThatIgnoresRangesIsReadFromTheStart) {
@@ -395,6 +449,26 @@ TEST_F(HubSnapshot, SeveralProcessesFetchOneCopy) {
     EXPECT_EQ(status, 0);
   }
   EXPECT_EQ(ranges().size(), 1u);
+}
+
+TEST_F(HubSnapshot, WithoutLocksEachProcessFetchesItsOwnCopy) {
+  hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 400000}, {"times", 9}}});
+  locks_exclude = false;
+  std::vector<pid_t> children;
+  for (int child = 0; child < 3; ++child) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    const Snapshot snapshot = open();
+    const std::string error = user_error([&] { snapshot.fetch({"model.safetensors"}); });
+    _exit(error == "no error" && fetched(snapshot, "model.safetensors") == weights ? 0 : 1);
+  }
+  locks_exclude = true;
+  for (const pid_t child : children) {
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_THAT(list_tree(blob_of_weights().parent_path()), ElementsAre(blob_of_weights().filename().string()));
 }
 
 TEST_F(HubSnapshot, ManyFilesAtATime) {
