@@ -1,6 +1,7 @@
 #include "hub/download.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,9 +13,11 @@
 #include <optional>
 #include <set>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "base/seconds_since.h"
 #include "base/size_text.h"
 #include "hub/digest.h"
@@ -39,18 +42,81 @@ constexpr int kMostHops = 10;
   throw UserError("{}: {}; check the cache folder", file.string(), std::strerror(code));
 }
 
-// The file ETAG.incomplete of a blob, with the checksum of the bytes it has so far.
+fs::path shared_part(const fs::path& blob) {
+  return blob.string() + ".incomplete";
+}
+
+// Returns a name that no other download of the blob has. It begins with this machine's boot id, see is_left.
+fs::path own_part(const fs::path& blob) {
+  return fmt::format("{}.{}-{}.incomplete", blob.string(), boot_id().substr(0, 8), random_hex(1));
+}
+
+// Returns whether the process that wrote this part under its own name has ended. Locks show this for processes of this
+// machine only: some file systems do not pass them on to others. A part that has not changed for an hour counts as
+// left.
+bool is_left(const fs::path& part, const fs::path& blob) {
+  std::error_code failed;
+  const auto changed = fs::last_write_time(part, failed);
+  if (failed) return false;
+  if (fs::file_time_type::clock::now() - changed > std::chrono::hours(1)) return true;
+  const std::string here = fmt::format("{}.{}-", blob.filename().string(), boot_id().substr(0, 8));
+  if (!part.filename().string().starts_with(here)) return false;
+  const int descriptor = ::open(part.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  const bool free = descriptor >= 0 && flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  if (descriptor >= 0) ::close(descriptor);
+  return free;
+}
+
+// The files ETAG.NAME.incomplete, by ETAG. huggingface_hub makes files of such names, too.
+using Parts = std::multimap<std::string, fs::path>;
+
+Parts list_parts(const fs::path& blobs) {
+  Parts out;
+  std::error_code failed;
+  for (fs::directory_iterator it(blobs, failed), end; !failed && it != end; it.increment(failed)) {
+    const std::string name = it->path().filename().string();
+    const std::string etag = name.substr(0, name.find('.'));
+    if (name.ends_with(".incomplete") && name != etag + ".incomplete") out.emplace(etag, it->path());
+  }
+  return out;
+}
+
+// Returns the files with parts of the blob to which no process writes.
+std::vector<fs::path> left_parts(const Parts& parts, const fs::path& blob) {
+  std::vector<fs::path> out{shared_part(blob)};
+  for (auto [part, end] = parts.equal_range(blob.filename().string()); part != end; ++part)
+    if (is_left(part->second, blob)) out.push_back(part->second);
+  return out;
+}
+
+// Returns the largest file of at most `most` bytes, and its size; an empty path and 0 when there is none.
+std::pair<fs::path, int64_t> largest(const std::vector<fs::path>& files, int64_t most) {
+  std::pair<fs::path, int64_t> best{"", 0};
+  for (const fs::path& file : files) {
+    std::error_code missing;
+    const auto size = static_cast<int64_t>(fs::file_size(file, missing));
+    if (!missing && size > best.second && size <= most) best = {file, size};
+  }
+  return best;
+}
+
+// The part of a blob that is fetched so far, with the checksum of its bytes. While this process writes, the file has a
+// name of its own, so processes do not disturb each other even where locks exclude nobody. Afterwards it is
+// ETAG.incomplete, which the next download continues.
 class PartFile {
  public:
-  PartFile(Hub hub, const fs::path& blob, const HubFile& wanted)
-      : hub_(hub), wanted_(wanted), path_(blob.string() + ".incomplete") {
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (descriptor_ < 0) throw_disk_error(hub_, path_, errno);
-    take_over();
+  PartFile(Hub hub, const fs::path& blob, const HubFile& wanted, const Parts& parts)
+      : PartFile(hub, wanted, left_parts(parts, blob), own_part(blob)) {
+    take_over();  // if this is interrupted, the destructor keeps the part
   }
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
-  ~PartFile() { ::close(descriptor_); }
+  ~PartFile() {
+    struct stat status {};
+    if (fstat(descriptor_, &status) == 0 && status.st_size == 0) remove();
+    if (!gone_) ::rename(path_.c_str(), left_[0].c_str());
+    ::close(descriptor_);
+  }
 
   int64_t size() const { return size_; }
 
@@ -77,20 +143,39 @@ class PartFile {
     digest_.emplace(wanted_.etag, wanted_.size);
   }
 
-  // Renames the file to `blob` if its size and checksum are right. Returns false otherwise.
+  // Renames the file to `blob` if its size and checksum are right. Returns false otherwise. If another process has
+  // finished the blob meanwhile, keeps that, because programs may be reading it.
   bool finish(const fs::path& blob) {
     if (size_ != wanted_.size || digest_->text() != wanted_.etag) return false;
-    if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) throw_disk_error(hub_, path_, errno);
+    struct stat status {};
+    if (stat(blob.c_str(), &status) == 0 && status.st_size == wanted_.size)
+      remove();
+    else if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0)
+      throw_disk_error(hub_, path_, errno);
+    gone_ = true;
+    for (const fs::path& left : left_) ::unlink(left.c_str());
     return true;
   }
 
-  void remove() { ::unlink(path_.c_str()); }
+  void remove() {
+    if (!gone_) ::unlink(path_.c_str());
+    gone_ = true;
+  }
   // Throws if append() could not write.
   void check() const {
     if (error_ != 0) throw_disk_error(hub_, path_, error_);
   }
 
  private:
+  PartFile(Hub hub, const HubFile& wanted, std::vector<fs::path> left, fs::path own)
+      : hub_(hub), wanted_(wanted), left_(std::move(left)), path_(std::move(own)) {
+    // Only one process succeeds in renaming the part.
+    if (const fs::path part = largest(left_, wanted_.size).first; !part.empty()) ::rename(part.c_str(), path_.c_str());
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) throw_disk_error(hub_, path_, errno);
+    static_cast<void>(flock(descriptor_, LOCK_EX | LOCK_NB) == 0);
+  }
+
   // Continues with the bytes that an earlier download left.
   void take_over() {
     digest_.emplace(wanted_.etag, wanted_.size);
@@ -109,7 +194,9 @@ class PartFile {
 
   Hub hub_;
   const HubFile& wanted_;
+  std::vector<fs::path> left_;  // the parts of earlier downloads; the first is ETAG.incomplete
   fs::path path_;
+  bool gone_ = false;  // the file has become the blob, or was removed
   int descriptor_ = -1;
   int64_t size_ = 0;
   int error_ = 0;
@@ -130,8 +217,8 @@ struct Transfer {
   Clock::time_point not_before = Clock::now();
   bool running = false;
 
-  Transfer(Hub hub, const Download& download, FileLock taken, const fs::path& blob)
-      : wanted(download), lock(std::move(taken)), part(hub, blob, wanted.file), url(wanted.url) {}
+  Transfer(Hub hub, const Download& download, FileLock taken, const fs::path& blob, const Parts& parts)
+      : wanted(download), lock(std::move(taken)), part(hub, blob, wanted.file, parts), url(wanted.url) {}
 };
 
 // Returns the offset at which the bytes of a reply with status 206 begin; -1 when the reply has no Content-Range with
@@ -165,8 +252,13 @@ size_t take_transfer_header(char* bytes, size_t, size_t count, void* owner) {
 class Downloads {
  public:
   Downloads(const HubSettings& settings, const RepoName& repo, const RepoFolder& folder, std::vector<Download> files,
-            const std::string& title)
-      : settings_(settings), repo_(repo), folder_(folder), waiting_(std::move(files)), progress_(title) {
+            Parts parts, const std::string& title)
+      : settings_(settings),
+        repo_(repo),
+        folder_(folder),
+        waiting_(std::move(files)),
+        parts_(std::move(parts)),
+        progress_(title) {
     internal_check(multi_ != nullptr, "libcurl does not start");
     int64_t bytes = 0;
     for (const Download& one : waiting_) bytes += one.file.size;
@@ -212,7 +304,7 @@ class Downloads {
       }
       if (folder_.has_blob(next->file)) continue;  // another process finished it before the lock was taken
       transfers_.push_back(
-          std::make_unique<Transfer>(settings_.hub, *next, std::move(*lock), folder_.blob(next->file.etag)));
+          std::make_unique<Transfer>(settings_.hub, *next, std::move(*lock), folder_.blob(next->file.etag), parts_));
       next = waiting_.erase(next);
       finish_if_whole(*transfers_.back());
     }
@@ -313,8 +405,12 @@ class Downloads {
                       status_remedy(transfer));
     if (code == CURLE_WRITE_ERROR)
       return take_as_wrong(transfer, "is longer than the listing says, or is another part of the file");
-    retry(transfer, code == CURLE_OK ? fmt::format("{} answers with status {}", host_of(transfer.url), status)
-                                     : failure_text(code, transfer.url));
+    if (code == CURLE_OK)
+      return retry(transfer, fmt::format("{} answers with status {}", host_of(transfer.url), status));
+    const long proxy = status_of_proxy(transfer.easy.get());
+    const std::string why = failure_text(code, transfer.url, proxy);
+    if (refuses(proxy)) throw UserError("{}: {}", transfer.wanted.file.path, why);
+    retry(transfer, why);
   }
 
   void retry(Transfer& transfer, const std::string& why) {
@@ -379,6 +475,7 @@ class Downloads {
   const RepoName& repo_;
   const RepoFolder& folder_;
   std::vector<Download> waiting_;
+  const Parts parts_;                                    // when the downloads began
   std::map<std::string, Clock::time_point> said_until_;  // by host: the end of the pause that the user knows of
   DownloadProgress progress_;
   std::unique_ptr<CURLM, CURLMcode (*)(CURLM*)> multi_{curl_multi_init(), curl_multi_cleanup};
@@ -389,13 +486,10 @@ class Downloads {
 };
 
 // Throws DoesNotFit when the missing bytes do not fit on the disk.
-void check_room(Hub hub, const RepoFolder& folder, const std::vector<Download>& files) {
+void check_room(Hub hub, const RepoFolder& folder, const std::vector<Download>& files, const Parts& parts) {
   int64_t needed = 0;
-  for (const Download& one : files) {
-    std::error_code missing;
-    const auto there = fs::file_size(folder.blob(one.file.etag).string() + ".incomplete", missing);
-    needed += one.file.size - (missing ? 0 : std::min(static_cast<int64_t>(there), one.file.size));
-  }
+  for (const Download& one : files)
+    needed += one.file.size - largest(left_parts(parts, folder.blob(one.file.etag)), one.file.size).second;
   std::error_code failed;
   const fs::space_info room = fs::space(folder.path(), failed);
   if (!failed && static_cast<int64_t>(room.available) < needed)
@@ -417,9 +511,10 @@ void download(const HubSettings& settings, const RepoName& repo, const RepoFolde
               files.end());
   if (files.empty()) return;
   folder.make();
-  check_room(settings.hub, folder, files);
+  Parts parts = list_parts(folder.path() / "blobs");
+  check_room(settings.hub, folder, files, parts);
   const InterruptScope interrupts;
-  Downloads(settings, repo, folder, std::move(files), title).run();
+  Downloads(settings, repo, folder, std::move(files), std::move(parts), title).run();
 }
 
 }  // namespace fettle

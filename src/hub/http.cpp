@@ -75,7 +75,10 @@ HttpReply send(CURL* easy, const std::string& url) {
   curl_easy_setopt(easy, CURLOPT_WRITEDATA, &reply);
   const CURLcode code = curl_easy_perform(easy);
   if (code == CURLE_ABORTED_BY_CALLBACK) InterruptScope::check("talking to the hub");
-  if (code != CURLE_OK) throw HttpFailure(code, failure_text(code, url));
+  if (code != CURLE_OK) {
+    const long proxy = status_of_proxy(easy);
+    throw HttpFailure(refuses(proxy) ? CURLE_COULDNT_CONNECT : code, failure_text(code, url, proxy));
+  }
   curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &reply.status);
   return reply;
 }
@@ -205,8 +208,26 @@ std::string certificates(const std::filesystem::path& root) {
   return "";
 }
 
-std::string failure_text(CURLcode code, const std::string& url) {
+long status_of_proxy(CURL* easy) {
+  long status = 0;
+  curl_easy_getinfo(easy, CURLINFO_HTTP_CONNECTCODE, &status);
+  return status;
+}
+
+bool refuses(long proxy_status) {
+  return proxy_status >= 400 && !is_transient(proxy_status);
+}
+
+std::string failure_text(CURLcode code, const std::string& url, long proxy_status) {
   const std::string host = host_of(url);
+  if (proxy_status == 407)
+    return fmt::format(
+        "the proxy wants a login before it connects to {}; put it into https_proxy (http://USER:PASSWORD@HOST:PORT)",
+        host);
+  if (proxy_status >= 400)
+    return fmt::format(
+        "the proxy does not connect to {} (status {}); it may block this host: allow it there, and check https_proxy",
+        host, proxy_status);
   switch (code) {
     case CURLE_COULDNT_RESOLVE_HOST: return fmt::format("the host {} is not known here (no network?)", host);
     case CURLE_COULDNT_RESOLVE_PROXY: return "the proxy's host is not known here; check https_proxy";

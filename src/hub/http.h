@@ -29,7 +29,7 @@ class HttpFailure : public UserError {
  public:
   HttpFailure(CURLcode code, const std::string& what) : UserError("{}", what), code_(code) {}
   CURLcode code() const { return code_; }
-  // Returns true when no connection to the host was possible.
+  // Returns true when no connection to the host was possible, or when a proxy refused to make one.
   bool unreachable() const;
 
  private:
@@ -77,7 +77,12 @@ bool say_pause(const std::string& why, double seconds);
 // default on other distributions, too. `root` is the folder with this machine's folder etc; only tests give another
 // one.
 std::string certificates(const std::filesystem::path& root = "/");
-std::string failure_text(CURLcode code, const std::string& url);
+// Returns the status with which a proxy answered the last request for a connection (CONNECT); 0 without such an answer.
+long status_of_proxy(CURL* easy);
+// Returns whether a proxy with this status makes no connection, also not later.
+bool refuses(long proxy_status);
+// Returns why a transfer ended with `code`. `proxy_status` is that of status_of_proxy.
+std::string failure_text(CURLcode code, const std::string& url, long proxy_status);
 
 using Curl = std::unique_ptr<CURL, void (*)(CURL*)>;
 using HeaderList = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;

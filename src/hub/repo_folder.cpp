@@ -11,6 +11,7 @@
 #include "base/files/output_file.h"
 #include "base/files/private_files.h"
 #include "base/log.h"
+#include "base/process_name.h"
 #include "hub/digest.h"
 #include "hub/variables.h"
 
@@ -96,19 +97,22 @@ bool RepoFolder::has_blob(const HubFile& file) const {
 }
 
 void RepoFolder::link(const std::string& commit, const HubFile& file, bool needed_again) const {
+  if (holds(commit, file)) return;  // another process may have made the link meanwhile
   const fs::path pointer = snapshot(commit) / file.path;
   std::error_code failed;
   fs::create_directories(pointer.parent_path(), failed);
   if (failed) throw_unwritable(hub_, pointer.parent_path(), failed.message());
-  fs::remove(pointer, failed);
+  // A link to another blob is replaced in one step, so that other processes find one of the two at any time.
+  const fs::path fresh = pointer.parent_path() / fmt::format(".{}.tmp-{}", pointer.filename().string(), random_hex(2));
   // The number of folders between link and blob varies: file.path and a revision of ModelScope may contain slashes.
-  fs::create_symlink(blob(file.etag).lexically_relative(pointer.parent_path()), pointer, failed);
-  if (!failed || size_of(pointer) == file.size) return;  // another process may have made the link meanwhile
-  if (needed_again)
-    fs::copy_file(blob(file.etag), pointer, failed);
-  else
-    fs::rename(blob(file.etag), pointer, failed);
-  if (failed) throw_unwritable(hub_, pointer, failed.message());
+  fs::create_symlink(blob(file.etag).lexically_relative(pointer.parent_path()), fresh, failed);
+  const bool moves_blob = failed && !needed_again;
+  if (failed && needed_again) fs::copy_file(blob(file.etag), fresh, failed);
+  if (moves_blob || !failed) fs::rename(moves_blob ? blob(file.etag) : fresh, pointer, failed);
+  if (!failed) return;
+  const std::string why = failed.message();
+  fs::remove(fresh, failed);
+  if (!holds(commit, file)) throw_unwritable(hub_, pointer, why);
 }
 
 void RepoFolder::mark_missing(const std::string& commit, const std::string& path) const {

@@ -1,8 +1,9 @@
 // Defines RepoFolder: the folder of one repository in the cache. Its layout is that of huggingface_hub:
 //
-//   models--ORG--NAME/refs/REVISION           the commit of the branch or tag at the last request
+//   models--ORG--NAME/refs/REVISION           the commit of the branch or tag of which a file was fetched last
 //   models--ORG--NAME/blobs/ETAG              a file's content, named by its checksum
-//   models--ORG--NAME/blobs/ETAG.incomplete   the part of a blob that is fetched so far
+//   models--ORG--NAME/blobs/ETAG.incomplete   the part of a blob that an earlier download fetched
+//   .../blobs/ETAG.NAME.incomplete            the part that a process is fetching
 //   models--ORG--NAME/snapshots/COMMIT/PATH   a link to a blob
 //   models--ORG--NAME/.no_exist/COMMIT/PATH   marks a file that was requested but is not in the commit
 //   models--ORG--NAME/trees/COMMIT.json       the listing of the commit
@@ -30,7 +31,7 @@ class RepoFolder {
   std::filesystem::path lock(const std::string& etag) const;
   std::filesystem::path tree(const std::string& commit) const { return path_ / "trees" / (commit + ".json"); }
 
-  // Returns the commit to which `revision` pointed at the last request; "" when it is unknown.
+  // Returns the commit to which `revision` pointed when a file of it was fetched last; "" when it is unknown.
   std::string read_ref(const std::string& revision) const;
   void write_ref(const std::string& revision, const std::string& commit) const;
 
@@ -38,8 +39,9 @@ class RepoFolder {
   bool holds(const std::string& commit, const HubFile& file) const;
   // Returns whether the cache has the blob in its full size. Removes a blob of another size, with a warning.
   bool has_blob(const HubFile& file) const;
-  // Makes the snapshot's link to the blob. On a file system without links, moves the blob to the snapshot, or copies it
-  // if `needed_again` (another file with the same content follows). Throws UserError when that fails.
+  // Makes the snapshot's link to the blob. Does nothing if the snapshot has the file already. On a file system without
+  // links, moves the blob to the snapshot, or copies it if `needed_again` (another file with the same content follows).
+  // Throws UserError when that fails.
   void link(const std::string& commit, const HubFile& file, bool needed_again = false) const;
   void mark_missing(const std::string& commit, const std::string& path) const;
   // Makes the folders. A new cache folder is private (mode 0700); folders inside it follow the umask. Throws UserError

@@ -1,7 +1,9 @@
 #include "hub/settings.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
+#include <regex>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -26,10 +28,27 @@ fs::path home() {
 }
 
 // Replaces a leading ~ by the home folder.
-fs::path expanded(const std::string& text) {
+fs::path with_home(const std::string& text) {
   if (text == "~") return home();
   if (text.starts_with("~/")) return home() / text.substr(2);
   return text;
+}
+
+// Replaces a leading ~ by the home folder, then $NAME and ${NAME} by the variable's value. A name that is not set stays
+// as it is. Both are as in Python's expanduser and expandvars, which huggingface_hub calls.
+fs::path expanded(const std::string& text) {
+  static const std::regex kName(R"(\$(?:(\w+)|\{([^}]*)\}))");
+  const std::string path = with_home(text).string();
+  std::string out;
+  size_t done = 0;
+  for (std::sregex_iterator found(path.begin(), path.end(), kName), end; found != end; ++found) {
+    const std::string name = (*found)[1].matched ? (*found)[1] : (*found)[2];
+    const char* value = std::getenv(name.c_str());
+    const size_t at = static_cast<size_t>(found->position());
+    out += path.substr(done, at - done) + (value == nullptr ? found->str() : value);
+    done = at + static_cast<size_t>(found->length());
+  }
+  return out + path.substr(done);
 }
 
 fs::path cache_home() {
@@ -77,8 +96,9 @@ HubSettings hugging_face() {
     out.token = trimmed(variable_of({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}));
     check_token(out.token, "HF_TOKEN");
     if (out.token.empty()) {
-      const fs::path file = expanded(environment("HF_TOKEN_PATH"));
-      out.token = token_in(file.empty() ? base / "token" : file);
+      fs::path file = expanded(environment("HF_TOKEN_PATH"));
+      if (file.empty() && !base.empty()) file = base / "token";
+      if (!file.empty()) out.token = token_in(file);
       check_token(out.token, "the token file");
     }
   }
@@ -89,7 +109,7 @@ HubSettings model_scope() {
   HubSettings out{.hub = Hub::kModelScope};
   const std::string endpoint = variable_of({"MODELSCOPE_ENDPOINT", "MODELSCOPE_DOMAIN"});
   out.endpoint = checked_endpoint(endpoint.empty() ? "https://www.modelscope.cn" : endpoint, "MODELSCOPE_ENDPOINT");
-  out.cache = expanded(environment("MODELSCOPE_CACHE"));
+  out.cache = with_home(environment("MODELSCOPE_CACHE"));
   if (out.cache.empty() && !home().empty()) out.cache = home() / ".cache" / "modelscope";
   out.token = trimmed(environment("MODELSCOPE_API_TOKEN"));
   check_token(out.token, "MODELSCOPE_API_TOKEN");

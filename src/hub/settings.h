@@ -25,6 +25,8 @@ struct HubSettings {
 // - token: HF_TOKEN or HUGGING_FACE_HUB_TOKEN, else the file HF_TOKEN_PATH, by default $HF_HOME/token; none if
 //   HF_HUB_DISABLE_IMPLICIT_TOKEN is on
 // - cache: HF_HUB_CACHE or HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub
+//   A path may begin with ~ and may contain $NAME and ${NAME}. Without HF_TOKEN_PATH, HF_HOME, XDG_CACHE_HOME and HOME,
+//   no token file is read.
 // - offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE
 // - connect_seconds and stall_seconds: HF_HUB_ETAG_TIMEOUT and HF_HUB_DOWNLOAD_TIMEOUT
 // For ModelScope, endpoint, token and cache come from MODELSCOPE_ENDPOINT (or MODELSCOPE_DOMAIN), MODELSCOPE_API_TOKEN

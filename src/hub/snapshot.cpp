@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 // commit.
 std::mutex asked_mutex;
 std::map<std::string, std::string> asked_commits;
+// Why the hub named no commit, by repository and revision. All parts of a run then use the copy in the cache.
+std::map<std::string, std::string> failed_questions;
 
 std::string key_of(const HubSettings& settings, const RepoName& repo) {
   return fmt::format("{} {} {} {} {}", settings.endpoint, settings.cache.string(), repo.plural(), repo.id,
@@ -47,8 +49,10 @@ void Snapshot::ask() {
   const std::string known = cached_.read_ref(revision);
   const bool copied = !known.empty() && fs::is_directory(cached_.snapshot(known));
   const std::string key = key_of(settings_, repo_);
+  std::lock_guard lock(asked_mutex);
+  if (const auto failed = failed_questions.find(key); failed != failed_questions.end())
+    return take_cached(failed->second);
   try {
-    std::lock_guard lock(asked_mutex);
     std::string& asked = asked_commits[key];
     if (asked.empty() && is_hex(revision, 40) && read_listing(cached_.tree(revision))) asked = revision;
     const bool again = !asked.empty();
@@ -67,19 +71,25 @@ void Snapshot::ask() {
       write_listing(cached_.tree(commit_), *listing);
     }
     files_ = *std::move(listing);
-    if (settings_.hub == Hub::kHuggingFace) cached_.write_ref(revision, commit_);
+    if (fs::is_directory(cached_.snapshot(commit_))) write_ref();
   } catch (const HttpFailure& failure) {
     if (copied) {
       info("{}: {}; using the copy of commit {} in the cache", repo_.id, failure.what(), known.substr(0, 12));
-      return take_cached(failure.what());
+      return take_cached(failed_questions[key] = failure.what());
     }
     throw UserError("{} is not on this machine and cannot be downloaded: {}. {}", repo_.id, failure.what(),
                     offline_remedy(settings_, repo_));
   } catch (const HubRefusal& refusal) {
     if (!copied || refusal.reason() == HubRefusal::Reason::kNoRevision) throw;
     warn("{}; using the copy of commit {} in the cache", refusal.what(), known.substr(0, 12));
-    take_cached(refusal.what());
+    take_cached(failed_questions[key] = refusal.what());
   }
+}
+
+// Names the commit as that of the revision, for runs without a network. Until the folder has a file, the cache names
+// the commit before it, whose files are there.
+void Snapshot::write_ref() const {
+  if (settings_.hub == Hub::kHuggingFace) cached_.write_ref(revision_of(settings_, repo_), commit_);
 }
 
 void Snapshot::take_cached(const std::string& why) {
@@ -105,6 +115,12 @@ Snapshot Snapshot::open(const HubSettings& settings, const RepoName& repo) {
   return out;
 }
 
+bool Snapshot::can_fetch(const std::string& path) const {
+  const HubFile* file = find_file(files_, path);
+  internal_check(file != nullptr, "Snapshot::can_fetch: {} has no file {}", repo_.id, path);
+  return online() || file->etag.empty() || cached_.holds(commit_, *file) || cached_.has_blob(*file);
+}
+
 void Snapshot::fetch(const std::vector<std::string>& paths) const {
   std::vector<const HubFile*> missing;
   std::vector<Download> downloads;
@@ -114,23 +130,27 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
     // A file without an etag comes from list_folder, so the folder has it.
     if (file->etag.empty() || cached_.holds(commit_, *file)) continue;
     missing.push_back(file);
-    downloads.push_back({*file, file_url(settings_, repo_, commit_, path)});
+    if (!cached_.has_blob(*file)) downloads.push_back({*file, file_url(settings_, repo_, commit_, path)});
   }
   if (missing.empty()) return;
-  if (!without_network_.empty())
-    throw UserError("the copy of {} in {} lacks {}{}, and {}. {}", repo_.id, cached_.path().string(), missing[0]->path,
-                    missing.size() > 1 ? fmt::format(" and {} more files", missing.size() - 1) : "", without_network_,
-                    offline_remedy(settings_, repo_));
+  if (!downloads.empty() && !without_network_.empty())
+    throw UserError("the copy of {} in {} lacks {}{}, and {}. {}", repo_.id, cached_.path().string(),
+                    downloads[0].file.path,
+                    downloads.size() > 1 ? fmt::format(" and {} more files", downloads.size() - 1) : "",
+                    without_network_, offline_remedy(settings_, repo_));
   const std::string commit = settings_.hub == Hub::kHuggingFace ? commit_.substr(0, 7) : commit_;
   download(settings_, repo_, cached_, std::move(downloads), fmt::format("{} ({})", repo_.id, commit));
   std::map<std::string, int> uses;
   for (const HubFile* file : missing) ++uses[file->etag];
-  for (const HubFile* file : missing) cached_.link(commit_, *file, --uses[file->etag] > 0);
+  for (const HubFile* file : missing) {
+    cached_.link(commit_, *file, --uses[file->etag] > 0);
+    write_ref();
+  }
 }
 
 void Snapshot::keep() const {
   std::error_code failed;
-  fs::create_directories(folder_, failed);
+  if (fs::create_directories(folder_, failed); !failed) write_ref();
 }
 
 void Snapshot::mark_missing(const std::vector<std::string>& paths) const {

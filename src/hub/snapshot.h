@@ -16,7 +16,8 @@ class Snapshot {
  public:
   // Finds the commit of repo.revision and the list of the commit's files. Asks the hub for both, once per process.
   // Sends no request when the revision is a commit whose list is in the cache. Uses the cache's copy of the revision
-  // when settings.offline is true. Also uses the copy, with a message, when the hub cannot be reached or refuses.
+  // when settings.offline is true. Also uses the copy, with a message, when the hub cannot be reached or refuses; then
+  // the process does not ask for this revision again.
   // Throws HubRefusal when the revision does not exist, and when the hub refuses and there is no copy. Throws UserError
   // with the remedy when there is neither a network nor a copy.
   static Snapshot open(const HubSettings& settings, const RepoName& repo);
@@ -27,6 +28,9 @@ class Snapshot {
   // Returns whether files can be fetched that the cache does not have.
   bool online() const { return without_network_.empty(); }
   bool has(const std::string& path) const { return find_file(files_, path) != nullptr; }
+  // Returns whether fetch() can make the file appear in the folder: with a network any file of files(), without one
+  // only those that the cache has. `path` must be in files().
+  bool can_fetch(const std::string& path) const;
   // Returns the folder of this commit in the cache. It contains the files that were fetched so far.
   const std::filesystem::path& folder() const { return folder_; }
 
@@ -43,6 +47,7 @@ class Snapshot {
   Snapshot(const HubSettings& settings, const RepoName& repo)
       : settings_(settings), repo_(repo), cached_(settings, repo) {}
   void ask();
+  void write_ref() const;
   void take_cached(const std::string& why);
 
   HubSettings settings_;

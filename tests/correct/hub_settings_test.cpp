@@ -43,6 +43,31 @@ TEST_F(HubEnvironment, PlacesOfTheCache) {
   EXPECT_EQ(cache(), "/own");
 }
 
+// The same as in huggingface_hub, which calls expandvars(expanduser(...)).
+TEST_F(HubEnvironment, PathsMayNameVariables) {
+  const Environment user("FETTLE_TEST_USER", "someone"), unset("FETTLE_TEST_UNSET", std::nullopt);
+  const Environment base("HF_HOME", "~/$FETTLE_TEST_USER/${FETTLE_TEST_USER}s$");
+  EXPECT_EQ(read_hub_settings(Hub::kHuggingFace).cache, home / "someone/someones$/hub");
+  write_text(home / "someone/someones$/token", "hf_file\n");
+  EXPECT_EQ(read_hub_settings(Hub::kHuggingFace).token, "hf_file");
+  write_text(home / "someone/token", "hf_other\n");
+  const Environment path("HF_TOKEN_PATH", "~/${FETTLE_TEST_USER}/token"),
+      own("HF_HUB_CACHE", "/scratch/$FETTLE_TEST_USER/$FETTLE_TEST_UNSET");
+  EXPECT_EQ(read_hub_settings(Hub::kHuggingFace).token, "hf_other");
+  EXPECT_EQ(read_hub_settings(Hub::kHuggingFace).cache, "/scratch/someone/$FETTLE_TEST_UNSET");
+}
+
+TEST_F(HubEnvironment, WithoutAHomeAFileHereIsNoToken) {
+  const Environment no_home("HOME", std::nullopt);
+  const std::filesystem::path before = std::filesystem::current_path();
+  write_text(home / "token", "some-text\n");
+  std::filesystem::current_path(home.path());
+  const HubSettings settings = read_hub_settings(Hub::kHuggingFace);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(settings.token, "");
+  EXPECT_EQ(settings.cache, "");
+}
+
 TEST_F(HubEnvironment, Tokens) {
   const auto token = [] { return read_hub_settings(Hub::kHuggingFace).token; };
   write_text(home / ".cache/huggingface/token", "hf_file\n");

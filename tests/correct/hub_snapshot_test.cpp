@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <thread>
 
@@ -16,12 +18,23 @@
 
 namespace {
 bool links_are_possible = true;
-}
+bool locks_exclude = true;
+}  // namespace
 // Replaces libc's symlink() in this program, because few test machines have a file system without links.
 extern "C" int symlink(const char* target, const char* link) noexcept {
   if (links_are_possible) return symlinkat(target, AT_FDCWD, link);
   errno = EPERM;
   return -1;
+}
+
+// Replaces libc's flock() in this program: if locks_exclude is false, every process gets the lock of a blob, as on a
+// file system whose locks are known to one host only.
+extern "C" int flock(int descriptor, int operation) noexcept {
+  char path[4096] = {};
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const bool named = readlink(link.c_str(), path, sizeof path - 1) > 0;
+  if (!locks_exclude && named && std::string_view(path).ends_with(".lock")) return 0;
+  return static_cast<int>(syscall(SYS_flock, descriptor, operation));
 }
 
 namespace fettle {
@@ -123,6 +136,48 @@ TEST_F(HubSnapshot, WhatAnEarlierRunLeftIsContinued) {
   EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
   EXPECT_THAT(ranges(), ElementsAre("bytes=1234-"));
   EXPECT_FALSE(fs::exists(blob_of_weights().string() + ".incomplete"));
+}
+
+// A process that is killed cannot rename its part.
+TEST_F(HubSnapshot, WhatAKilledProcessLeftIsContinued) {
+  const Snapshot snapshot = open();
+  hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 50000}}});
+  const pid_t child = fork();
+  if (child == 0) {
+    snapshot.fetch({"model.safetensors"});
+    _exit(0);
+  }
+  const auto part_size = [&] {
+    std::error_code none;
+    for (fs::directory_iterator it(blob_of_weights().parent_path(), none), end; !none && it != end; ++it)
+      if (it->path().extension() == ".incomplete") return static_cast<int64_t>(fs::file_size(it->path(), none));
+    return int64_t{0};
+  };
+  for (int tries = 0; part_size() < 1000 && tries < 1000; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const int64_t left = part_size();
+  ASSERT_GE(left, 1000);
+  snapshot.fetch({"model.safetensors"});
+  EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
+  EXPECT_THAT(ranges(), ElementsAre("", fmt::format("bytes={}-", left)));
+  EXPECT_EQ(part_size(), 0);
+}
+
+// Another machine may still be writing its part. After an hour without a change, it is not.
+TEST_F(HubSnapshot, ThePartOfAnotherMachineIsLeftToIt) {
+  const Snapshot snapshot = open();
+  const std::string blob = blob_of_weights().string();
+  const fs::path recent = blob + ".00000000-1.incomplete", old = blob + ".00000000-2.incomplete";
+  write_text(recent, weights.substr(0, 5000));
+  write_text(old, weights.substr(0, 1234));
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  snapshot.fetch({"model.safetensors"});
+  EXPECT_EQ(fetched(snapshot, "model.safetensors"), weights);
+  EXPECT_THAT(ranges(), ElementsAre("bytes=1234-"));
+  EXPECT_EQ(read_text(recent), weights.substr(0, 5000));
+  EXPECT_FALSE(fs::exists(old));
 }
 
 TEST_F(HubSnapshot, AServerThatIgnoresRangesIsReadFromTheStart) {
@@ -263,19 +318,51 @@ TEST_F(HubSnapshot, WithoutANetworkTheCopyIsUsed) {
   EXPECT_THAT(user_error([&] { offline.fetch({"README.md"}); }), HasSubstr("HF_HUB_OFFLINE forbids downloads"));
 }
 
+// The branch moves, and the process ends before it fetches a file of the new commit.
+TEST_F(HubSnapshot, ACommitWithoutAFileDoesNotReplaceTheCopy) {
+  const Snapshot before = open();
+  before.fetch({"config.json"});
+  hub.put("models/org/small/config.json", "{\"model_type\": \"qwen3\"}");
+  const Snapshot after = open({RepoKind::kModel, "org/small", "main"});  // this process asks for the revision again
+  ASSERT_NE(after.commit(), before.commit());
+  HubSettings offline = hub.settings();
+  offline.offline = true;
+  const Snapshot copy = Snapshot::open(offline, kModel);
+  EXPECT_EQ(copy.commit(), before.commit());
+  copy.fetch({"config.json"});
+  after.fetch({"config.json"});
+  EXPECT_EQ(Snapshot::open(offline, kModel).commit(), after.commit());
+}
+
+// The blob may belong to another commit, too.
+TEST_F(HubSnapshot, WithoutANetworkBlobsThatAreThereAreUsed) {
+  const Snapshot snapshot = open();
+  snapshot.fetch({"config.json", "model.safetensors"});
+  fs::remove(snapshot.folder() / "model.safetensors");
+  HubSettings offline = hub.settings();
+  offline.offline = true;
+  const Snapshot copy = Snapshot::open(offline, kModel);
+  copy.fetch({"model.safetensors"});
+  EXPECT_EQ(fetched(copy, "model.safetensors"), weights);
+  EXPECT_THAT(user_error([&] { copy.fetch({"README.md", "config.json"}); }), HasSubstr("lacks README.md, and"));
+}
+
 // A network's login page answers every request, or redirects it.
 TEST_F(HubSnapshot, WhenSomethingElseAnswersTheCopyIsUsed) {
   const std::string commit = open().commit();
   open().fetch({"config.json"});
-  const RepoName again{RepoKind::kModel, "org/small", "main"};  // this process has not asked for this revision yet
   const json page = {{"kind", "status"}, {"status", 200}, {"match", "/revision/"}, {"body", "<html>Log in</html>"}};
   const json no_commit = {{"kind", "status"}, {"status", 200}, {"match", "/revision/"}};
   const json other_scheme = {{"kind", "redirect"}, {"match", "/revision/"}, {"to", "ftp://login"}};
   const json endless = {{"kind", "redirect"}, {"match", "/api/models"}, {"to", "/api/models/again"}, {"times", 99}};
+  int revisions = 0;
   for (const auto& [fault, words] :
        {std::pair{page, "something other than JSON"}, std::pair{no_commit, "found no commit"},
         std::pair{other_scheme, "redirects to ftp"}, std::pair{endless, "redirects again and again"}}) {
     hub.set_faults(json::array({fault}));
+    // The process asks only once for a revision.
+    const RepoName again{RepoKind::kModel, "org/small", "v" + std::to_string(++revisions)};
+    write_text(hub.cache() / "models--org--small/refs" / again.revision, commit);
     testing::internal::CaptureStderr();
     const Snapshot copy = Snapshot::open(hub.settings(), again);
     EXPECT_THAT(testing::internal::GetCapturedStderr(),
@@ -283,6 +370,35 @@ TEST_F(HubSnapshot, WhenSomethingElseAnswersTheCopyIsUsed) {
     EXPECT_EQ(copy.commit(), commit);
     copy.fetch({"config.json"});
   }
+}
+
+// All parts of a run use one commit: after a question that failed, the hub may answer again, with a newer commit.
+TEST_F(HubSnapshot, AfterAFailedQuestionTheCopyIsUsedThroughout) {
+  const std::string commit = open().commit();
+  open().fetch({"config.json"});
+  hub.put("models/org/small/config.json", "{\"model_type\": \"qwen3\"}");
+  const RepoName again{RepoKind::kModel, "org/small", "main"};  // this process has not asked for this revision yet
+  hub.set_faults({{{"kind", "status"}, {"status", 500}, {"match", "/revision/"}}});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(open(again).commit(), commit);
+  const Snapshot second = open(again);
+  const std::string said = testing::internal::GetCapturedStderr(), wanted = "using the copy of commit";
+  EXPECT_EQ(second.commit(), commit);
+  EXPECT_FALSE(second.online());
+  EXPECT_THAT(said, HasSubstr(wanted));
+  EXPECT_EQ(said.find(wanted), said.rfind(wanted)) << said;
+}
+
+TEST_F(HubSnapshot, AnUnreachableHubIsAskedOnce) {
+  open().fetch({"config.json"});
+  HubSettings away = hub.settings();
+  away.endpoint = "http://127.0.0.1:9";
+  testing::internal::CaptureStderr();
+  Snapshot::open(away, kModel);
+  Snapshot::open(away, kModel).fetch({"config.json"});
+  const std::string said = testing::internal::GetCapturedStderr(), wanted = "127.0.0.1 does not accept a connection";
+  EXPECT_THAT(said, HasSubstr(wanted));
+  EXPECT_EQ(said.find(wanted), said.rfind(wanted)) << said;
 }
 
 TEST_F(HubSnapshot, ACopyWithoutAListingIsUsedAsItIs) {
@@ -335,6 +451,26 @@ TEST_F(HubSnapshot, SeveralProcessesFetchOneCopy) {
   EXPECT_EQ(ranges().size(), 1u);
 }
 
+TEST_F(HubSnapshot, WithoutLocksEachProcessFetchesItsOwnCopy) {
+  hub.set_faults({{{"kind", "slow"}, {"match", "model.safetensors"}, {"rate", 400000}, {"times", 9}}});
+  locks_exclude = false;
+  std::vector<pid_t> children;
+  for (int child = 0; child < 3; ++child) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    const Snapshot snapshot = open();
+    const std::string error = user_error([&] { snapshot.fetch({"model.safetensors"}); });
+    _exit(error == "no error" && fetched(snapshot, "model.safetensors") == weights ? 0 : 1);
+  }
+  locks_exclude = true;
+  for (const pid_t child : children) {
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_THAT(list_tree(blob_of_weights().parent_path()), ElementsAre(blob_of_weights().filename().string()));
+}
+
 TEST_F(HubSnapshot, ManyFilesAtATime) {
   for (int i = 0; i < 30; ++i) hub.put("models/org/small/part-" + std::to_string(i) + ".bin", bytes_of(10000 + i));
   const Snapshot snapshot = open();
@@ -379,6 +515,53 @@ TEST_F(HubSnapshot, WithoutLinksFilesOfEqualContentAreAllThere) {
   EXPECT_FALSE(fs::is_symlink(snapshot.folder() / "again.txt"));
   EXPECT_EQ(fetched(snapshot, "again.txt"), "notes");
   EXPECT_EQ(fetched(snapshot, "deep/down/notes.txt"), "notes");
+}
+
+// Two processes fetch the same files at the same time, and both make the links.
+TEST_F(HubSnapshot, WithoutLinksTheSecondProcessLeavesTheFileOfTheFirst) {
+  const Snapshot snapshot = open();
+  const RepoFolder second(hub.settings(), kModel);
+  const HubFile file = *find_file(snapshot.files(), "config.json");
+  links_are_possible = false;
+  snapshot.fetch({"config.json"});
+  second.link(snapshot.commit(), file);
+  links_are_possible = true;
+  EXPECT_EQ(fetched(snapshot, "config.json"), "{\"model_type\": \"llama\"}");
+}
+
+TEST_F(HubSnapshot, TheSecondProcessLeavesTheLinkOfTheFirst) {
+  const Snapshot snapshot = open();
+  const fs::path link = snapshot.folder() / "config.json";
+  snapshot.fetch({"config.json"});
+  struct stat before {};
+  struct stat after {};
+  ASSERT_EQ(lstat(link.c_str(), &before), 0);
+  RepoFolder(hub.settings(), kModel).link(snapshot.commit(), *find_file(snapshot.files(), "config.json"));
+  ASSERT_EQ(lstat(link.c_str(), &after), 0);
+  EXPECT_EQ(after.st_ino, before.st_ino);
+  EXPECT_EQ(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
+}
+
+// The file of a branch of ModelScope changes while other processes read it.
+TEST_F(HubSnapshot, AnOldLinkIsReplacedInOneStep) {
+  const HubSettings settings = hub.settings(Hub::kModelScope);
+  const Snapshot snapshot = Snapshot::open(settings, kModel);
+  snapshot.fetch({"config.json", "deep/down/notes.txt"});
+  const RepoFolder folder(settings, kModel);
+  HubFile one = *find_file(snapshot.files(), "config.json"),
+          other = *find_file(snapshot.files(), "deep/down/notes.txt");
+  other.path = one.path;
+  std::atomic<bool> ends = false;
+  std::atomic<int> missing = 0;
+  std::thread reader([&] {
+    while (!ends) missing += fs::exists(snapshot.folder() / one.path) ? 0 : 1;
+  });
+  for (int i = 0; i < 400; ++i) folder.link(snapshot.commit(), i % 2 == 0 ? other : one);
+  ends = true;
+  reader.join();
+  EXPECT_EQ(missing, 0);
+  EXPECT_EQ(fetched(snapshot, "config.json"), "{\"model_type\": \"llama\"}");
+  EXPECT_EQ(std::distance(fs::directory_iterator(snapshot.folder()), {}), 2) << "config.json and deep, nothing more";
 }
 
 TEST_F(HubSnapshot, ModelScopeTakesABranchWithASlash) {

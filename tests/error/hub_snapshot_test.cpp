@@ -1,6 +1,11 @@
 // Tests the messages when a hub refuses a request, sends wrong data or cannot be reached.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <thread>
 
 #include "base/interrupt.h"
 #include "environment.h"
@@ -152,6 +157,87 @@ TEST_F(HubRefusals, StatusOfTheCdn) {
   EXPECT_THAT(fetch_error(),
               AllOf(HasSubstr("model.safetensors: 127.0.0.1 answers with status 403"), HasSubstr("proxy"),
                     HasSubstr("allow *.hf.co"), Not(HasSubstr("HF_TOKEN")), Not(HasSubstr("signature"))));
+}
+
+// A proxy that answers every request with one status and closes the connection.
+class RefusingProxy {
+ public:
+  explicit RefusingProxy(const std::string& status) : reply_("HTTP/1.1 " + status + "\r\nContent-Length: 0\r\n\r\n") {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* plain = reinterpret_cast<sockaddr*>(&address);
+    if (bind(listener_, plain, size) != 0 || listen(listener_, 8) != 0 || getsockname(listener_, plain, &size) != 0)
+      throw std::runtime_error("the proxy of the test cannot listen");
+    address_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    server_ = std::thread([this] { serve(); });
+  }
+  ~RefusingProxy() {
+    shutdown(listener_, SHUT_RDWR);
+    server_.join();
+    close(listener_);
+  }
+  const std::string& address() const { return address_; }
+  int requests() const { return requests_; }
+
+ private:
+  void serve() {
+    for (int client = 0; (client = accept(listener_, nullptr, nullptr)) >= 0; close(client)) {
+      std::string request;
+      char block[1024];
+      while (request.find("\r\n\r\n") == std::string::npos) {
+        const ssize_t count = recv(client, block, sizeof block, 0);
+        if (count <= 0) break;
+        request.append(block, static_cast<size_t>(count));
+      }
+      ++requests_;
+      send(client, reply_.data(), reply_.size(), MSG_NOSIGNAL);
+    }
+  }
+
+  std::string reply_, address_;
+  int listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::atomic<int> requests_ = 0;
+  std::thread server_;
+};
+
+TEST_F(HubRefusals, AProxyThatRefusesTheHub) {
+  const RepoName name{RepoKind::kModel, "org/small-model", ""};
+  HubSettings settings = hub.settings();
+  settings.endpoint = "https://hub.example.org";
+  for (const auto& [status, words] :
+       {std::pair{"407 Proxy Authentication Required",
+                  "the proxy wants a login before it connects to hub.example.org; put it into https_proxy"},
+        std::pair{"403 Forbidden", "the proxy does not connect to hub.example.org (status 403); it may block this"}}) {
+    const RefusingProxy proxy(status);
+    const Environment variable("https_proxy", proxy.address());
+    EXPECT_THAT(user_error([&] { Snapshot::open(settings, name); }), HasSubstr(words));
+    EXPECT_EQ(proxy.requests(), 1);
+  }
+}
+
+TEST_F(HubRefusals, AProxyThatRefusesTheCdn) {
+  for (const auto& [status, words] :
+       {std::pair{"407 Proxy Authentication Required",
+                  "model.safetensors: the proxy wants a login before it connects to cdn.example.org"},
+        std::pair{"403 Forbidden", "model.safetensors: the proxy does not connect to cdn.example.org (status 403)"}}) {
+    const RefusingProxy proxy(status);
+    const Environment variable("https_proxy", proxy.address());
+    hub.set_faults(
+        {{{"kind", "redirect"}, {"to", "https://cdn.example.org/x"}, {"match", "/resolve/"}, {"times", 99}}});
+    EXPECT_THAT(fetch_error(), HasSubstr(words));
+    EXPECT_EQ(proxy.requests(), 1);
+  }
+}
+
+// A proxy may fail for a while. Then the request is sent again.
+TEST_F(HubRefusals, AProxyThatFailsForNow) {
+  const RefusingProxy proxy("503 Service Unavailable");
+  const Environment variable("https_proxy", proxy.address());
+  hub.set_faults({{{"kind", "redirect"}, {"to", "https://cdn.example.org/x"}, {"match", "/resolve/"}, {"times", 99}}});
+  EXPECT_THAT(fetch_error(), HasSubstr("cdn.example.org (status 503); it may block this host: allow it there, and"));
+  EXPECT_EQ(proxy.requests(), 5);
 }
 
 TEST_F(HubRefusals, RedirectsToOtherSchemes) {

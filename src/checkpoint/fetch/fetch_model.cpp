@@ -83,6 +83,20 @@ std::string first_names(const Snapshot& snapshot) {
              : fmt::format("{}{}", fmt::join(names, ", "), all > 8 ? fmt::format(" and {} more", all - 8) : "");
 }
 
+// Returns whether a model works without this one of its files. Then a copy that lacks the file can be used offline.
+bool can_lack(const Snapshot& snapshot, const std::string& name) {
+  static const std::set<std::string> kRead{"config.json",    "generation_config.json",  "tokenizer_config.json",
+                                           "tokenizer.json", "special_tokens_map.json", "added_tokens.json"};
+  if (kRead.contains(name) || name.starts_with("chat_template.")) return false;
+  return name.ends_with(".py") || !is_tokenizer_file(name) || snapshot.has("tokenizer.json");
+}
+
+// Fetches the named files; without a network, leaves out those that the cache lacks and the model can lack.
+void fetch_model_files(const Snapshot& snapshot, Names names) {
+  std::erase_if(names, [&](const std::string& name) { return can_lack(snapshot, name) && !snapshot.can_fetch(name); });
+  snapshot.fetch(names);
+}
+
 bool names_code(const Snapshot& snapshot) {
   for (const char* name : {"config.json", "tokenizer_config.json"}) {
     if (!snapshot.has(name)) continue;
@@ -170,12 +184,12 @@ fs::path fetch_model(const HubSettings& settings, const RepoName& repo, ModelRep
     throw UserError("{} is not a model in Hugging Face's layout: it has no config.json; it has {}", repo.id,
                     first_names(snapshot));
   }
-  snapshot.fetch(names_where(snapshot, is_model_file));
+  fetch_model_files(snapshot, names_where(snapshot, is_model_file));
   // An export to GGUF looks for the licence in these files. Everything else works without them.
   if (snapshot.online()) snapshot.fetch(names_where(snapshot, is_licence_file));
   fetch_named_templates(snapshot);
   if (names_code(snapshot))
-    snapshot.fetch(names_where(snapshot, [](const std::string& name) { return name.ends_with(".py"); }));
+    fetch_model_files(snapshot, names_where(snapshot, [](const std::string& name) { return name.ends_with(".py"); }));
   snapshot.mark_missing({std::begin(kOptional), std::end(kOptional)});
   if (weights == ModelRepository::Weights::kRequired) fetch_weights(snapshot, repo);
   return snapshot.folder();
