@@ -34,6 +34,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostAttempts = 5;  // consecutive attempts without a new byte
 constexpr int kMostHops = 10;
+constexpr std::chrono::minutes kLeftAfter(15);
 
 [[noreturn]] void throw_disk_error(Hub hub, const fs::path& file, int code) {
   if (code == ENOSPC || code == EDQUOT)
@@ -52,13 +53,13 @@ fs::path own_part(const fs::path& blob) {
 }
 
 // Returns whether the process that wrote this part under its own name has ended. Locks show this for processes of this
-// machine only: some file systems do not pass them on to others. A part that has not changed for an hour counts as
+// machine only: some file systems do not pass them on to others. A part that has not changed for a while counts as
 // left.
 bool is_left(const fs::path& part, const fs::path& blob) {
   std::error_code failed;
   const auto changed = fs::last_write_time(part, failed);
   if (failed) return false;
-  if (fs::file_time_type::clock::now() - changed > std::chrono::hours(1)) return true;
+  if (fs::file_time_type::clock::now() - changed > kLeftAfter) return true;
   const std::string here = fmt::format("{}.{}-", blob.filename().string(), boot_id().substr(0, 8));
   if (!part.filename().string().starts_with(here)) return false;
   const int descriptor = ::open(part.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -81,12 +82,27 @@ Parts list_parts(const fs::path& blobs) {
   return out;
 }
 
-// Returns the files with parts of the blob to which no process writes.
-std::vector<fs::path> left_parts(const Parts& parts, const fs::path& blob) {
+// Returns the files with parts of the blob.
+std::vector<fs::path> all_parts(const Parts& parts, const fs::path& blob) {
   std::vector<fs::path> out{shared_part(blob)};
-  for (auto [part, end] = parts.equal_range(blob.filename().string()); part != end; ++part)
-    if (is_left(part->second, blob)) out.push_back(part->second);
+  for (auto [part, end] = parts.equal_range(blob.filename().string()); part != end; ++part) out.push_back(part->second);
   return out;
+}
+
+// Returns those to which no process writes. The first is the shared one.
+std::vector<fs::path> left_parts(const Parts& parts, const fs::path& blob) {
+  std::vector<fs::path> out = all_parts(parts, blob);
+  out.erase(std::remove_if(out.begin() + 1, out.end(), [&](const fs::path& part) { return !is_left(part, blob); }),
+            out.end());
+  return out;
+}
+
+// Removes the parts of complete blobs that ended processes left.
+void remove_useless_parts(const RepoFolder& folder, const Parts& parts) {
+  for (const auto& [etag, part] : parts) {
+    std::error_code failed;
+    if (fs::exists(folder.blob(etag), failed) && is_left(part, folder.blob(etag))) fs::remove(part, failed);
+  }
 }
 
 // Returns the largest file of at most `most` bytes, and its size; an empty path and 0 when there is none.
@@ -147,11 +163,16 @@ class PartFile {
   // finished the blob meanwhile, keeps that, because programs may be reading it.
   bool finish(const fs::path& blob) {
     if (size_ != wanted_.size || digest_->text() != wanted_.etag) return false;
-    struct stat status {};
-    if (stat(blob.c_str(), &status) == 0 && status.st_size == wanted_.size)
+    const auto is_finished = [&] {
+      struct stat status {};
+      return stat(blob.c_str(), &status) == 0 && status.st_size == wanted_.size;
+    };
+    if (is_finished()) {
       remove();
-    else if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0)
-      throw_disk_error(hub_, path_, errno);
+    } else if (fsync(descriptor_) != 0 || ::rename(path_.c_str(), blob.c_str()) != 0) {
+      const int error = errno;
+      if (!is_finished()) throw_disk_error(hub_, path_, error);
+    }
     gone_ = true;
     for (const fs::path& left : left_) ::unlink(left.c_str());
     return true;
@@ -169,8 +190,12 @@ class PartFile {
  private:
   PartFile(Hub hub, const HubFile& wanted, std::vector<fs::path> left, fs::path own)
       : hub_(hub), wanted_(wanted), left_(std::move(left)), path_(std::move(own)) {
-    // Only one process succeeds in renaming the part.
-    if (const fs::path part = largest(left_, wanted_.size).first; !part.empty()) ::rename(part.c_str(), path_.c_str());
+    // Only one process succeeds in renaming the part. Others see from its time that it is in use.
+    if (const fs::path part = largest(left_, wanted_.size).first; !part.empty()) {
+      std::error_code failed;
+      fs::last_write_time(part, fs::file_time_type::clock::now(), failed);
+      ::rename(part.c_str(), path_.c_str());
+    }
     descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor_ < 0) throw_disk_error(hub_, path_, errno);
     static_cast<void>(flock(descriptor_, LOCK_EX | LOCK_NB) == 0);
@@ -252,13 +277,8 @@ size_t take_transfer_header(char* bytes, size_t, size_t count, void* owner) {
 class Downloads {
  public:
   Downloads(const HubSettings& settings, const RepoName& repo, const RepoFolder& folder, std::vector<Download> files,
-            Parts parts, const std::string& title)
-      : settings_(settings),
-        repo_(repo),
-        folder_(folder),
-        waiting_(std::move(files)),
-        parts_(std::move(parts)),
-        progress_(title) {
+            const std::string& title)
+      : settings_(settings), repo_(repo), folder_(folder), waiting_(std::move(files)), progress_(title) {
     internal_check(multi_ != nullptr, "libcurl does not start");
     int64_t bytes = 0;
     for (const Download& one : waiting_) bytes += one.file.size;
@@ -303,8 +323,8 @@ class Downloads {
         continue;
       }
       if (folder_.has_blob(next->file)) continue;  // another process finished it before the lock was taken
-      transfers_.push_back(
-          std::make_unique<Transfer>(settings_.hub, *next, std::move(*lock), folder_.blob(next->file.etag), parts_));
+      transfers_.push_back(std::make_unique<Transfer>(
+          settings_.hub, *next, std::move(*lock), folder_.blob(next->file.etag), list_parts(folder_.path() / "blobs")));
       next = waiting_.erase(next);
       finish_if_whole(*transfers_.back());
     }
@@ -475,7 +495,6 @@ class Downloads {
   const RepoName& repo_;
   const RepoFolder& folder_;
   std::vector<Download> waiting_;
-  const Parts parts_;                                    // when the downloads began
   std::map<std::string, Clock::time_point> said_until_;  // by host: the end of the pause that the user knows of
   DownloadProgress progress_;
   std::unique_ptr<CURLM, CURLMcode (*)(CURLM*)> multi_{curl_multi_init(), curl_multi_cleanup};
@@ -489,7 +508,7 @@ class Downloads {
 void check_room(Hub hub, const RepoFolder& folder, const std::vector<Download>& files, const Parts& parts) {
   int64_t needed = 0;
   for (const Download& one : files)
-    needed += one.file.size - largest(left_parts(parts, folder.blob(one.file.etag)), one.file.size).second;
+    needed += one.file.size - largest(all_parts(parts, folder.blob(one.file.etag)), one.file.size).second;
   std::error_code failed;
   const fs::space_info room = fs::space(folder.path(), failed);
   if (!failed && static_cast<int64_t>(room.available) < needed)
@@ -511,10 +530,11 @@ void download(const HubSettings& settings, const RepoName& repo, const RepoFolde
               files.end());
   if (files.empty()) return;
   folder.make();
-  Parts parts = list_parts(folder.path() / "blobs");
+  const Parts parts = list_parts(folder.path() / "blobs");
+  remove_useless_parts(folder, parts);
   check_room(settings.hub, folder, files, parts);
   const InterruptScope interrupts;
-  Downloads(settings, repo, folder, std::move(files), std::move(parts), title).run();
+  Downloads(settings, repo, folder, std::move(files), title).run();
 }
 
 }  // namespace fettle

@@ -165,7 +165,7 @@ TEST_F(HubSnapshot, WhatAKilledProcessLeftIsContinued) {
   EXPECT_EQ(part_size(), 0);
 }
 
-// Another machine may still be writing its part. After an hour without a change, it is not.
+// Another machine may still be writing its part. After a while without a change, it is not.
 TEST_F(HubSnapshot, ThePartOfAnotherMachineIsLeftToIt) {
   const Snapshot snapshot = open();
   const std::string blob = blob_of_weights().string();

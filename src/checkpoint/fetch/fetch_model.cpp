@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/json_file.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/gguf/gguf_folder.h"
 #include "checkpoint/model_files.h"
@@ -93,7 +94,15 @@ bool can_lack(const Snapshot& snapshot, const std::string& name) {
 
 // Fetches the named files; without a network, leaves out those that the cache lacks and the model can lack.
 void fetch_model_files(const Snapshot& snapshot, Names names) {
-  std::erase_if(names, [&](const std::string& name) { return can_lack(snapshot, name) && !snapshot.can_fetch(name); });
+  Names lacking;
+  std::erase_if(names, [&](const std::string& name) {
+    const bool out = can_lack(snapshot, name) && !snapshot.can_fetch(name);
+    if (out) lacking.push_back(name);
+    return out;
+  });
+  if (!lacking.empty())
+    info("{} lacks {}; models that are saved from it lack them, too", snapshot.folder().string(),
+         fmt::join(lacking, ", "));
   snapshot.fetch(names);
 }
 
