@@ -162,9 +162,12 @@ MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) 
     std::vector<std::string> factors;
     for (const auto& [name, size] : mesh) factors.push_back(fmt::format("{} {}", name, size));
     const bool lacks_fsdp = out.size_of("fsdp") == 1 && devices % out.size() == 0;
+    std::vector<std::string> whole;
+    for (const auto& [axis, size] : out.axes) whole.push_back(fmt::format("{}: {}", axis, size));
+    whole.push_back(fmt::format("fsdp: {}", devices / std::max<int64_t>(1, out.size())));
     throw UserError("mesh: {} = {} devices, but {} are in use; set device_count or {}", fmt::join(factors, " x "),
                     out.size(), devices,
-                    lacks_fsdp ? fmt::format("set fsdp: {} in mesh", devices / out.size()) : "change the mesh");
+                    lacks_fsdp ? fmt::format("set mesh: {{{}}}", fmt::join(whole, ", ")) : "change the mesh");
   }
   return out;
 }

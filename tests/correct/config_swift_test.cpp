@@ -64,11 +64,12 @@ TEST_F(RecipeShape, SwiftsUsualValuesAreAccepted) {
 
 TEST_F(RecipeShape, SwiftsPartsOfLossScaleAreExplained) {
   EXPECT_TRUE(read(kSwift + "loss_scale: last_round\n").mask_history);
-  EXPECT_NE(
-      refusal(kSwift + "loss_scale: last_round+ignore_empty_think\n")
-          .find("recipe.yaml:4: loss_scale: 'ignore_empty_think' is not available; set loss_scale: last_round, and "
-                "if no reply has a thought, also enable_thinking: false"),
-      std::string::npos);
+  for (const char* scale : {"last_round+ignore_empty_think", "last_round_with_ignore_empty_think"})
+    EXPECT_NE(
+        refusal(kSwift + "loss_scale: " + scale + "\n")
+            .find("recipe.yaml:4: loss_scale: 'ignore_empty_think' is not available; set loss_scale: last_round, and "
+                  "if no reply has a thought, also enable_thinking: false"),
+        std::string::npos);
   for (const char* scale : {"hermes", "default+hermes", "hermes+ignore_empty_think"})
     EXPECT_NE(refusal(kSwift, {std::string("loss_scale=") + scale})
                   .find("the command line: loss_scale: 'hermes' is not available: every part of a reply has the same "

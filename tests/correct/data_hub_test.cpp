@@ -77,6 +77,8 @@ TEST_F(HubRows, AnEntryNamesSubsetSplitAndFolder) {
   EXPECT_THAT(names(find("org/rows:de")), ElementsAre("de/one.jsonl"));
   EXPECT_THAT(user_error([&] { find("org/rows:en/de"); }),
               HasSubstr("list each subset as a data set of its own, beginning with org/rows:en"));
+  EXPECT_THAT(user_error([&] { find("org/rows:v2.jsonl"); }), HasSubstr("is not a file"));
+  EXPECT_THAT(user_error([&] { find("org/rows:v*.jsonl"); }), HasSubstr("no file matches"));
 }
 
 // Axolotl's and TRL's `data_files`.

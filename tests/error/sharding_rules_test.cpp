@@ -19,7 +19,7 @@ TEST(Mesh, ProductsAndAxesAreChecked) {
   EXPECT_THAT(user_error([] {
                 make_mesh({{"tp", 2}}, 8);
               }),
-              HasSubstr("tp 2 = 2 devices, but 8 are in use; set device_count or set fsdp: 4 in mesh"));
+              HasSubstr("tp 2 = 2 devices, but 8 are in use; set device_count or set mesh: {tp: 2, fsdp: 4}"));
   EXPECT_THAT(user_error([] {
                 make_mesh({{"tensor", 2}}, 2);
               }),

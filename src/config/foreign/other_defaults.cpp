@@ -109,7 +109,9 @@ void read_system(ForeignRecipe& recipe) {
 // Refuses the parts of loss_scale that weigh a piece of a reply: "last_round+hermes" has the part hermes. The part that
 // chooses replies is a translation.
 void check_loss_scale(const ForeignRecipe& recipe) {
-  std::istringstream parts(recipe.text("loss_scale"));
+  const std::string value = recipe.text("loss_scale");
+  // ms-swift 3 has this name for two parts.
+  std::istringstream parts(value == "last_round_with_ignore_empty_think" ? "last_round+ignore_empty_think" : value);
   std::string chosen = "default";
   for (std::string part; std::getline(parts, part, '+');) {
     if (part == "default" || part == "last_round" || part == "all") {

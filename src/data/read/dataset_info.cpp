@@ -298,7 +298,8 @@ fs::path remote_folder(const std::string& repo_name, const std::string& name, co
 // Reads ms-swift's "ORG/NAME:SUBSET", which means a subset of a data set on the hub. Returns nullopt for other names.
 std::optional<DataSource> named_subset(const std::string& name, const std::optional<HubSettings>& hub) {
   const size_t colon = name.find(':');
-  if (!hub || colon == std::string::npos) return std::nullopt;
+  if (!hub || colon == std::string::npos || is_data_file(name) || name.find_first_of("*?[") != std::string::npos)
+    return std::nullopt;
   const std::string set = name.substr(0, colon), subset = name.substr(colon + 1);
   const auto repo = set.find('/') == std::string::npos ? std::nullopt : read_repo_name(RepoKind::kDataset, set);
   if (!repo || subset.empty()) return std::nullopt;
