@@ -161,13 +161,15 @@ MeshAxes make_mesh(const std::map<std::string, int64_t>& mesh, int64_t devices) 
   if (out.size() != devices) {
     std::vector<std::string> factors;
     for (const auto& [name, size] : mesh) factors.push_back(fmt::format("{} {}", name, size));
-    const bool lacks_fsdp = out.size_of("fsdp") == 1 && devices % out.size() == 0;
-    std::vector<std::string> whole;
-    for (const auto& [axis, size] : out.axes) whole.push_back(fmt::format("{}: {}", axis, size));
-    whole.push_back(fmt::format("fsdp: {}", devices / std::max<int64_t>(1, out.size())));
+    std::string remedy = "change the mesh";
+    if (out.size_of("fsdp") == 1 && devices % out.size() == 0) {
+      std::vector<std::string> whole;
+      for (const auto& [axis, size] : out.axes) whole.push_back(fmt::format("{}: {}", axis, size));
+      whole.push_back(fmt::format("fsdp: {}", devices / out.size()));
+      remedy = fmt::format("set mesh: {{{}}}", fmt::join(whole, ", "));
+    }
     throw UserError("mesh: {} = {} devices, but {} are in use; set device_count or {}", fmt::join(factors, " x "),
-                    out.size(), devices,
-                    lacks_fsdp ? fmt::format("set mesh: {{{}}}", fmt::join(whole, ", ")) : "change the mesh");
+                    out.size(), devices, remedy);
   }
   return out;
 }

@@ -62,8 +62,11 @@ std::string StreamDecoder::push(int32_t id) {
 }
 
 std::string StreamDecoder::finish() {
-  if (!tokenizer_.decode(ids_, skip_special_tokens_).starts_with(emitted_)) drop_context();
-  const std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
+  std::string text = tokenizer_.decode(ids_, skip_special_tokens_);
+  if (!text.starts_with(emitted_)) {
+    drop_context();
+    text = tokenizer_.decode(ids_, skip_special_tokens_);
+  }
   std::string rest = text.substr(emitted_.size());
   ids_.clear();
   context_ = 0;
