@@ -144,7 +144,7 @@ void Snapshot::fetch(const std::vector<std::string>& paths) const {
   for (const HubFile* file : missing) ++uses[file->etag];
   for (const HubFile* file : missing) {
     cached_.link(commit_, *file, --uses[file->etag] > 0);
-    write_ref();
+    if (file == missing.front()) write_ref();
   }
 }
 
