@@ -8,7 +8,6 @@
 
 #include "adapters/dora.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "base/random.h"
 #include "graph/ops.h"
 #include "models/blocks/layers.h"
@@ -117,7 +116,8 @@ std::vector<std::string> modules_that_match(const Model& model, const std::strin
 
 }  // namespace
 
-std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets) {
+std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets,
+                                      std::vector<std::string>* warnings) {
   if (is_expression(targets)) return modules_that_match(model, targets[0]);
   const std::vector<std::string>& refused = model.family->without_lora;
   std::vector<std::string> linears = model.linears();
@@ -141,8 +141,10 @@ std::vector<std::string> lora_modules(const Model& model, const std::vector<std:
       if (table == target || table.ends_with("." + target)) refuse_table(target, table);
     // A list of names may be written for several families, so PEFT ignores names that a model does not have.
     if (!out.empty()) {
-      warn("lora_target: '{}' matches no linear layer of {} and is ignored; its layers are {}", target,
-           model.family->model_type, fmt::join(linears, ", "));
+      if (warnings != nullptr)
+        warnings->push_back(
+            fmt::format("lora_target: '{}' matches no linear layer of {} and is ignored; its layers are {}", target,
+                        model.family->model_type, fmt::join(linears, ", ")));
       continue;
     }
     throw UserError("lora_target: '{}' matches no linear layer of {}; set lora_target to all, or to some of {}", target,

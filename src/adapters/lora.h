@@ -54,13 +54,14 @@ struct LoraOptions {
 // Returns the modules that `targets` match. "all" and "all-linear" match every linear layer inside the model's layers,
 // except those for which PEFT does not load adapters (Family::without_lora). Other names match as in PEFT: a target
 // matches a module if it is the module's whole name, or the part of the name after one of its dots. So `q_proj` matches
-// `self_attn.q_proj`. Warns about a name that matches nothing, if another name matches. Throws UserError when no name
-// matches, and when a name matches only linear layers in Family::without_lora.
+// `self_attn.q_proj`. If a name matches nothing, but another name matches, adds a warning to `warnings` (if not null).
+// Throws UserError when no name matches, and when a name matches only linear layers in Family::without_lora.
 //
 // A single target is a regular expression if it contains one of *[](){}|\+?^$. It must match whole names of linear
 // layers in Transformers ("model.layers.0.self_attn.q_proj"). Throws UserError when it matches nothing, a layer in
 // Family::without_lora, a module in only some layers of the model, or an embedding or head whose name it contains.
-std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets);
+std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets,
+                                      std::vector<std::string>* warnings = nullptr);
 
 // Returns which parameters of experts `targets` match, in the order router, gate_up, down. Throws UserError, which
 // lists the possible names, when a target matches nothing, or when the model has no experts.

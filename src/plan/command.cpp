@@ -64,6 +64,7 @@ int run_plan(const Request& request, const PlanOptions& options, std::ostream& o
                                      : plan_step(request, variant, machine),
                     .choice = choice};
   if (remat) result.remat = remat->choice;
+  request.resolve(machine.run_target(), Purpose::kTraining, result.plan.variant).remarks.print();
   if (!options.json) {
     if (result.choice) out << format_choice(*result.choice, machine) << "\n";
     if (result.remat) out << format_remat(*result.remat) << "\n";

@@ -4,6 +4,7 @@
 
 #include "adapters/lora.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "models/layer_groups.h"
 #include "run/batch_spec.h"
@@ -14,6 +15,11 @@ std::vector<std::string> AdapterSpec::folders() const {
   std::vector<std::string> out = merged;
   if (!folder.empty()) out.push_back(folder);
   return out;
+}
+
+void Remarks::print() const {
+  for (const std::string& text : warnings) warn("{}", text);
+  for (const std::string& text : notes) info("{}", text);
 }
 
 std::string_view Run::method() const {

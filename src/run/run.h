@@ -117,6 +117,14 @@ struct OutputSpec {
   std::string changed_keys = "{}";
 };
 
+// What a user should know about how resolve() understood the recipe. resolve() prints nothing, because a search for a
+// mesh or a batch resolves a recipe many times.
+struct Remarks {
+  std::vector<std::string> warnings, notes;
+
+  void print() const;  // to stderr
+};
+
 struct Run {
   const Stage* stage;
   KeyValues keys;    // only the recipe keys that belong to the stage (Stage::keys)
@@ -150,6 +158,7 @@ struct Run {
   BestSpec best;
   OutputSpec output;
   uint64_t seed = 42;
+  Remarks remarks = {};
 
   // Returns the finetuning_type of a run that trains: "lora"; "full" if gradients train all weights; else "freeze".
   // Buffers are frozen in full tuning, too (Role::kBuffer).

@@ -103,6 +103,7 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
 
   // The recipe, the devices and the folder.
   Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
+  asked.remarks.print();
   require_room(asked, devices, processes);
   require_same_base(processes, asked, repository);
   OutputFolder output = check_output(asked, processes);

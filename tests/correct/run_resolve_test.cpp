@@ -1,4 +1,5 @@
 // Tests the values of a Run that resolve derives from the recipe.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -49,9 +50,8 @@ TEST(Resolve, AContinuedAdapterKeepsItsOptions) {
   std::string said;
   const auto options = [&](std::vector<std::string> words) {
     words.push_back("adapter_name_or_path=" + (folder / "a").string());
-    testing::internal::CaptureStderr();
     const auto run = make_run(read_recipe("", words), nlohmann::json::parse(std::ifstream(file)), file, 1);
-    said = testing::internal::GetCapturedStderr();
+    said = fmt::format("{}", fmt::join(run.remarks.warnings, "\n"));
     return *run.adapter.lora;
   };
   const LoraOptions own = options({});
@@ -112,9 +112,15 @@ TEST(Resolve, KeysThatChooseAnOptimizer) {
 // A tool's default weight counts only where Transformers has a balancing loss. The recipe's own weight counts for all
 // models with experts; other models have no use for it.
 TEST(Resolve, WeightOfTheLossThatBalancesExperts) {
-  const auto weight = [](const std::string& model, const Recipe& recipe) {
+  const auto run_of = [](const std::string& model, const Recipe& recipe) {
     const std::string file = (source_folder() / "tests/reference/models" / model / "config.json").string();
-    return make_run(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1).model.config.router_aux_loss_coef;
+    return make_run(recipe, nlohmann::json::parse(std::ifstream(file)), file, 1);
+  };
+  const auto weight = [&](const std::string& model, const Recipe& recipe) {
+    return run_of(model, recipe).model.config.router_aux_loss_coef;
+  };
+  const auto warnings = [&](const std::string& model, const Recipe& recipe) {
+    return fmt::format("{}", fmt::join(run_of(model, recipe).remarks.warnings, "\n"));
   };
   Recipe by_tool, own, zero;
   by_tool.moe_aux_loss_default = 0.25;
@@ -125,9 +131,7 @@ TEST(Resolve, WeightOfTheLossThatBalancesExperts) {
   for (const char* without : {"deepseek_v3", "ernie4_5_moe", "llama"})
     EXPECT_EQ(weight(without, by_tool), 0) << without;
   const auto warns = [&](const std::string& model, const Recipe& recipe) {
-    testing::internal::CaptureStderr();
-    weight(model, recipe);
-    return testing::internal::GetCapturedStderr().find("without a loss that balances them") != std::string::npos;
+    return warnings(model, recipe).find("without a loss that balances them") != std::string::npos;
   };
   EXPECT_TRUE(warns("ernie4_5_moe", by_tool));
   EXPECT_FALSE(warns("qwen3_moe", by_tool));
@@ -153,12 +157,10 @@ TEST(Resolve, WeightOfTheLossThatBalancesExperts) {
   by_tool.moe_aux_loss_coef.reset();
   by_tool.stage = "rm";
   EXPECT_EQ(weight("qwen3_moe", by_tool), 0);
-  testing::internal::CaptureStderr();
   EXPECT_EQ(weight("llama", zero), 0);
-  EXPECT_EQ(testing::internal::GetCapturedStderr().find("moe_aux_loss_coef"), std::string::npos);
-  testing::internal::CaptureStderr();
+  EXPECT_EQ(warnings("llama", zero).find("moe_aux_loss_coef"), std::string::npos);
   EXPECT_EQ(weight("llama", own), 0);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("moe_aux_loss_coef has no effect here: llama has no experts"),
+  EXPECT_NE(warnings("llama", own).find("moe_aux_loss_coef has no effect here: llama has no experts"),
             std::string::npos);
 }
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "config/recipe.h"
 
 namespace fettle {
@@ -29,15 +28,16 @@ void set_balance(Run& run, const Recipe& recipe, Purpose purpose) {
     throw UserError("{}: output_router_logits: {} has no experts to balance; remove the key",
                     recipe.where("output_router_logits"), run.model.family->model_type);
   if (run.model.config.num_experts == 0 && recipe.moe_aux_loss_coef.value_or(0) != 0)
-    warn("{}: moe_aux_loss_coef has no effect here: {} has no experts to balance", recipe.where("moe_aux_loss_coef"),
-         run.model.family->model_type);
+    run.remarks.warnings.push_back(fmt::format("{}: moe_aux_loss_coef has no effect here: {} has no experts to balance",
+                                               recipe.where("moe_aux_loss_coef"), run.model.family->model_type));
   const ModelConfig& config = run.model.config;
   const bool by_tool = recipe.output_router_logits != "false" && recipe.moe_aux_loss_default.value_or(0) != 0;
   const bool asked = run.stage->head == Head::kTokens && (by_tool || config.router_aux_loss_coef != 0);
   if (purpose == Purpose::kTraining && asked && config.num_experts > 0 && !config.has_balancing_loss &&
       !recipe.moe_aux_loss_coef)
-    warn("the experts of {} are trained without a loss that balances them; moe_aux_loss_coef adds one",
-         run.model.family->model_type);
+    run.remarks.warnings.push_back(
+        fmt::format("the experts of {} are trained without a loss that balances them; moe_aux_loss_coef adds one",
+                    run.model.family->model_type));
   run.model.config.router_aux_loss_coef = balance_factor(recipe, *run.stage, config);
 }
 

@@ -17,8 +17,8 @@ nlohmann::json with_asked_balance(const Recipe& recipe, nlohmann::json config);
 // false. A classifier uses 0, as in Transformers. A model without experts has the factor 0.
 double balance_factor(const Recipe& recipe, const Stage& stage, const ModelConfig& config);
 
-// Sets the factor of the loss in run.model. Warns about keys without effect, and about experts that are trained without
-// this loss. Throws UserError if the recipe asks for the loss, but the model has no experts.
+// Sets the factor of the loss in run.model. Adds warnings about keys without effect, and about experts that are trained
+// without this loss, to run.remarks. Throws UserError if the recipe asks for the loss, but the model has no experts.
 void set_balance(Run& run, const Recipe& recipe, Purpose purpose);
 
 // Sets the amount by which each step changes the corrections of routers. Throws UserError if the run does not train

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "checkpoint/peft/adapter_options.h"
 #include "config/recipe.h"
 #include "models/layer_groups.h"
+#include "run/run.h"
 
 namespace fettle {
 namespace {
@@ -41,9 +41,9 @@ bool is_set(const Recipe& recipe, const char* key) {
   return recipe.places.has(key) && !recipe.places.of_tool(key);
 }
 
-// Warns of keys that ask for another adapter than the one that is trained further or applied.
-void warn_of_other_wishes(const Recipe& recipe, const Model& model, const std::string& adapter,
-                          const LoraOptions& options) {
+// Returns a warning for each key that asks for another adapter than `adapter`, which has `options`.
+std::vector<std::string> other_wishes(const Recipe& recipe, const Model& model, const std::string& adapter,
+                                      const LoraOptions& options) {
   const auto differs = [&](const char* key, auto same) { return is_set(recipe, key) && !same(); };
   const auto has_targets = [&] {
     const std::set<std::string> there(options.modules.begin(), options.modules.end());
@@ -77,8 +77,10 @@ void warn_of_other_wishes(const Recipe& recipe, const Model& model, const std::s
        fmt::format("additional_target has no effect: the adapter {} has {} in full; in training, create_new_adapter: "
                    "true merges it and starts a new adapter with these keys",
                    adapter, options.saved.empty() ? "nothing" : fmt::format("{}", fmt::join(options.saved, ", ")))}};
+  std::vector<std::string> out;
   for (const auto& [asked, text] : ignored)
-    if (asked) warn("{}: {}", recipe.where(text.substr(0, text.find(' '))), text);
+    if (asked) out.push_back(fmt::format("{}: {}", recipe.where(text.substr(0, text.find(' '))), text));
+  return out;
 }
 
 // For an adapter with LoRA weights of experts, which do not support variants of LoRA: throws UserError when a key asks
@@ -100,7 +102,7 @@ void settle_expert_lora(const Recipe& recipe, LoraOptions& options) {
 }  // namespace
 
 LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::string& adapter,
-                         const std::vector<std::string>& added_targets) {
+                         const std::vector<std::string>& added_targets, Remarks& remarks) {
   // A classifier's head is trained in full, and saved with the adapter.
   auto with_head = [&](LoraOptions options) {
     if (model.classifies())
@@ -114,7 +116,8 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
     // As in PEFT, the adapter's own dropout counts unless the recipe sets another one.
     options.dropout = is_set(recipe, "lora_dropout") ? recipe.lora_dropout : folder.config.lora_dropout;
     options.dropout_is_off = recipe.dropout_is_off;
-    warn_of_other_wishes(recipe, model, adapter, options);
+    const std::vector<std::string> others = other_wishes(recipe, model, adapter, options);
+    remarks.warnings.insert(remarks.warnings.end(), others.begin(), others.end());
     settle_expert_lora(recipe, options);
     return options;
   }
@@ -123,7 +126,7 @@ LoraOptions lora_options(const Recipe& recipe, const Model& model, const std::st
                       .dropout = recipe.lora_dropout,
                       .dropout_is_off = recipe.dropout_is_off,
                       .rslora = recipe.use_rslora};
-  options.modules = lora_modules(model, recipe.lora_target);
+  options.modules = lora_modules(model, recipe.lora_target, &remarks.warnings);
   if (!recipe.target_parameters.empty()) options.parameters = expert_parameters(model, recipe.target_parameters);
   settle_expert_lora(recipe, options);
   options.fan_in_fan_out = model.family->fan_in_fan_out;

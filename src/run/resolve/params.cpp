@@ -19,7 +19,10 @@ void take_adapters(Run& run, const Recipe& recipe, const ModelFolders& models, b
   const bool fresh = adapters.empty() || (trains && recipe.create_new_adapter);
   run.adapter.merged.assign(adapters.begin(), fresh ? adapters.end() : adapters.end() - 1);
   run.adapter.folder = fresh ? "" : adapters.back();
-  run.adapter.lora = lora_options(recipe, run.model, run.adapter.folder, models.added_targets);
+  Remarks remarks;
+  run.adapter.lora = lora_options(recipe, run.model, run.adapter.folder, models.added_targets, remarks);
+  // Other commands apply an adapter as it was trained, so the recipe's keys for training do not matter there.
+  if (trains) std::ranges::move(remarks.warnings, std::back_inserter(run.remarks.warnings));
   run.adapter.pissa = trains && fresh && recipe.pissa_init;
   run.adapter.pissa_iterations = recipe.pissa_iter;
 }

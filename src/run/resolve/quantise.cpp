@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "config/recipe.h"
 
 namespace fettle {
@@ -111,14 +110,15 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
         "or use the original weights with quantization_bit",
         file, fmt::join(whole, ", "));
   if (!whole.empty())
-    warn(
+    run.remarks.warnings.push_back(fmt::format(
         "{}: quantization_config leaves out {}. Because of layers_to_transform, offload_param or target_parameters, "
         "these weights take 16 bits on the device in all layers, although the checkpoint stores the other layers as "
         "{}; if memory is short, remove whichever of these keys is set",
-        file, fmt::join(whole, ", "), format->name());
+        file, fmt::join(whole, ", "), format->name()));
   if (!divided.empty())
-    info("{}: quantization_config leaves out {}; these layers take 16 bits on the device, the other layers stay {}",
-         file, fmt::join(divided, ", "), format->name());
+    run.remarks.notes.push_back(fmt::format(
+        "{}: quantization_config leaves out {}; these layers take 16 bits on the device, the other layers stay {}",
+        file, fmt::join(divided, ", "), format->name()));
   run.model.params = std::move(params);
 }
 

@@ -18,9 +18,9 @@ std::optional<Quantisation> quantisation_of(const Recipe& recipe, const ModelCon
 
 // A checkpoint may store a weight as integers (GPTQ, AWQ, packed) or 8-bit floats in some layers, but not in others.
 // Replaces such a weight's parameter in run.model by two parameters: one for the layers stored as integers or 8-bit
-// floats, and one for the other layers. Logs this. With layers_to_transform, offload_param or LoRA on experts, warns
-// instead that all layers of the weight take 16 bits on the device. Does nothing if the run keeps no weight in the
-// checkpoint's format. `file` is the config.json, for messages.
+// floats, and one for the other layers. Notes this in run.remarks. With layers_to_transform, offload_param or LoRA on
+// experts, adds a warning instead: all layers of the weight take 16 bits on the device. Does nothing if the run keeps
+// no weight in the checkpoint's format. `file` is the config.json, for messages.
 void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const std::string& file);
 
 // Prepares the frozen weights that are quantised on the device. In run.frozen, replaces each of them by its parts (such

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "data/classes/taught_labels.h"
 #include "models/layer_groups.h"
 
@@ -54,7 +53,7 @@ void check_low_rank(const Run& run) {
                   run.places.of("apollo_target"), fmt::join(run.update.apollo_target, ", "));
 }
 
-void check_pipeline(const Run& run, const std::string& file) {
+void check_pipeline(Run& run, const std::string& file) {
   const int64_t stages = run.sharding.stages(), layers = run.model.config.num_hidden_layers;
   if (stages == 1) return;
   const std::string where = run.places.of("mesh"), type = run.model.family->model_type;
@@ -83,10 +82,10 @@ void check_pipeline(const Run& run, const std::string& file) {
     refuse("the weights and the optimizer state of a stage must be on its devices",
            "remove offload_param and offload_optimizer");
   if (run.batch.micro_batches < stages)
-    warn(
+    run.remarks.warnings.push_back(fmt::format(
         "{}: mesh: pp {}: gradient_accumulation_steps: {} gives fewer micro-batches than stages, so some stages are "
         "always idle; set it to at least {} (pp), or to {} (4 x pp) to keep all stages busy",
-        where, stages, run.batch.micro_batches, stages, 4 * stages);
+        where, stages, run.batch.micro_batches, stages, 4 * stages));
 }
 
 void check_offload_param(const Run& run) {
@@ -138,9 +137,10 @@ void check_remat(const Run& run) {
         run.places.of("gradient_checkpointing"), run.remat.name);
 }
 
-void warn_of_dropouts(const Run& run, const std::string& file) {
+void warn_of_dropouts(Run& run, const std::string& file) {
   for (const std::string& key : run.model.config.dropouts)
-    warn("{}: '{}' sets a dropout in the base model; Fettle does not apply this dropout", file, key);
+    run.remarks.warnings.push_back(
+        fmt::format("{}: '{}' sets a dropout in the base model; Fettle does not apply this dropout", file, key));
 }
 
 }  // namespace fettle

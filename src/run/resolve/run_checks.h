@@ -18,9 +18,9 @@ void check_score_head(const Run& run, const nlohmann::json& config, const std::s
 // Refuses a mesh whose tp does not divide the attention heads.
 void check_tensor_parallel(const Run& run, const std::string& file);
 
-// Refuses a pipeline whose stages would differ. Also refuses features that are not implemented for pipelines. Warns if
-// there are fewer micro-batches than stages.
-void check_pipeline(const Run& run, const std::string& file);
+// Refuses a pipeline whose stages would differ. Also refuses features that are not implemented for pipelines. Adds a
+// warning to run.remarks if there are fewer micro-batches than stages.
+void check_pipeline(Run& run, const std::string& file);
 
 // Refuses embedding_lr if the run trains neither the embedding nor the head.
 void check_embedding_rate(const Run& run);
@@ -43,7 +43,7 @@ void check_offload_dir_weights(const Run& run);
 // place_params.
 void check_remat(const Run& run);
 
-// Warns about the dropouts of the base model, which Fettle does not apply.
-void warn_of_dropouts(const Run& run, const std::string& file);
+// Adds a warning to run.remarks for each dropout of the base model, which Fettle does not apply.
+void warn_of_dropouts(Run& run, const std::string& file);
 
 }  // namespace fettle
