@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "adapters/quantised.h"
 #include "base/arrays/trial_numbers.h"
 #include "graph/autodiff/grad.h"
 #include "graph/ops.h"
@@ -36,8 +37,9 @@ class Inputs {
   Inputs(Program& program, Devices& devices) : program_(program), devices_(devices) {}
   Tensor add(const Shape& shape) {
     const std::string name = fmt::format("input{}", buffers_.size());
-    const HostArray values = shape.dtype == DType::kI32 ? HostArray::zeros(shape)
-                                                        : trial_numbers(shape, static_cast<uint32_t>(buffers_.size()));
+    const bool codes = shape.dtype == DType::kI32 || shape.dtype == DType::kU8;
+    const HostArray values =
+        codes ? HostArray::zeros(shape) : trial_numbers(shape, static_cast<uint32_t>(buffers_.size()));
     buffers_.emplace(name, replicate(devices_, values));
     return program_.input(name, shape);
   }
@@ -134,6 +136,15 @@ std::vector<Tensor> adamw(Inputs& inputs) {
   return {next.weight, next.state[0], next.state[1]};
 }
 
+// Returns a dequantised weight. All codes are 0, which does not change the time.
+std::vector<Tensor> four_bits(Inputs& inputs, DType dtype) {
+  const QuantisedWeight weight =
+      quantised_weight({"w", {kHidden, kWidth}, {"", ""}}, {.nested = false}, ShardingRules(MeshAxes{}));
+  std::vector<Tensor> parts;
+  for (const Param& part : weight.parts) parts.push_back(inputs.add({*part.dtype, part.dims}));
+  return {dequantise(weight, parts, dtype)};
+}
+
 }  // namespace
 
 int measure_row_kernels() {
@@ -161,6 +172,7 @@ int measure_row_kernels() {
          const CrossEntropy out = cross_entropy(rules, logits, inputs.add({DType::kI32, {1, kChunk}}), {}, dtype);
          return {out.losses_BC, out.slope_BCV};
        }},
+      {"a gate's weight of 4 bits (nf4)", 1, [](Inputs& inputs, DType dtype) { return four_bits(inputs, dtype); }},
       {kAdamw, 1, [](Inputs& inputs, DType) { return adamw(inputs); }}};
   fmt::print("| work | dtype | kernel: median, ms | best | plain form: median, ms | best | plain / kernel |\n");
   fmt::print("|---|---|---|---|---|---|---|\n");

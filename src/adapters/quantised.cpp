@@ -18,7 +18,7 @@ PackedExperts packed_experts(QuantisedWeight weight, std::vector<Tensor> parts, 
   return {std::move(parts), [weight, held](const std::vector<Tensor>& of_some) {
             QuantisedWeight some = weight;
             some.base.dims[0] = of_some[0].dim(0);
-            return convert(dequantise(some, of_some), held);
+            return dequantise(some, of_some, held);
           }};
 }
 
@@ -61,9 +61,9 @@ QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, 
   return out;
 }
 
-Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts) {
+Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts, DType dtype) {
   PathScope scope("dequantise");
-  return weight_format(weight.format.type).dequantise(weight, parts);
+  return weight_format(weight.format.type).dequantise(weight, parts, dtype);
 }
 
 namespace {
@@ -110,7 +110,7 @@ std::function<void(Layer&, Tensor*)> unpack_quantised(const std::vector<Quantise
       if (weight.base.has_experts())
         layer.packed[name] = packed_experts(weight, std::move(parts), held);
       else
-        layer.weights[name] = convert(dequantise(weight, parts), held);
+        layer.weights[name] = dequantise(weight, parts, held);
     }
   };
 }

@@ -57,8 +57,11 @@ std::optional<Quantisation> kept_format(const Model& model, const Param& param, 
 // Returns the parts of `base`. A dim whose blocks cannot be divided evenly over the devices is not split.
 QuantisedWeight quantised_weight(const Param& base, const Quantisation& format, const ShardingRules& rules);
 
-// Computes the weight of one layer from its parts: f32 with the base's dims.
-Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts);
+// Computes the weight of one layer from its parts, with the base's dims. All arithmetic is in f32, and the result is
+// rounded to `dtype` once. For nf4 and fp4, this is the composite "dequantise": its inputs are the codes and the f32
+// absmax, its attribute `values` has the values of the 16 codes. No inputs are stated as split, so a kernel must not
+// replace it on several devices.
+Tensor dequantise(const QuantisedWeight& weight, const std::vector<Tensor>& parts, DType dtype = DType::kF32);
 
 // Returns the function for Forward::unpack, which computes the layer's weights in dtype `held`. If the devices that
 // share the batch each store a part of a weight, the devices gather the codes before they dequantise them. With 4 bits,

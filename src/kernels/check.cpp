@@ -96,7 +96,7 @@ class Findings {
  private:
   std::filesystem::path file(std::string_view subject) const {
     ContentKey key;
-    constexpr std::string_view kCheck = "6";  // change it when trials are added, so that older verdicts are not used
+    constexpr std::string_view kCheck = "7";  // change it when trials are added, so that older verdicts are not used
     key.add(kCheck).add(subject).add(devices_identity(devices_.client())).add(std::to_string(devices_.count()));
     key.add(environment("FETTLE_MAX_CPU_ISA"));
     return folder_ / (key.text() + ".txt");

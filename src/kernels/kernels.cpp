@@ -6,12 +6,13 @@
 #include <array>
 
 #include "base/error.h"
-#include "kernels/cpu/adamw_kernel.h"
 #include "kernels/cpu/attention/attention_kernel.h"
 #include "kernels/cpu/attention/cached_attention_kernel.h"
 #include "kernels/cpu/products/linear_kernel.h"
 #include "kernels/cpu/products/lora_kernel.h"
 #include "kernels/cpu/row_kernels.h"
+#include "kernels/cpu/weights/adamw_kernel.h"
+#include "kernels/cpu/weights/dequantise_kernel.h"
 #include "kernels/gpu/attention_kernel.h"
 #include "kernels/gpu/cudnn_attention.h"
 
@@ -30,6 +31,8 @@ constexpr std::array kRows{
     KernelRow{cpu::kCrossEntropyKernel, "cross_entropy", "cpu", cpu::cross_entropy_kernel, cpu::rows_pay,
               cpu::register_cross_entropy},
     KernelRow{cpu::kAdamwKernel, "optimizer_update", "cpu", cpu::adamw_kernel, cpu::adamw_pays, cpu::register_adamw},
+    KernelRow{cpu::kDequantiseKernel, "dequantise", "cpu", cpu::dequantise_kernel, cpu::dequantise_pays,
+              cpu::register_dequantise},
     KernelRow{.id = gpu::kCudnnAttention,
               .composite = "attention",
               .platform = "cuda",

@@ -38,6 +38,6 @@ Trial also_on_slices(Trial trial);
 // Each function returns the trials of one composite; trials_of() calls one of them.
 using TrialsOfOne = std::vector<Trial>(const MeshAxes& mesh, bool every_width);
 TrialsOfOne attention_trials, cached_attention_trials, linear_trials, lora_trials, gated_trials, rms_norm_trials,
-    cross_entropy_trials, adamw_trials;
+    cross_entropy_trials, adamw_trials, dequantise_trials;
 
 }  // namespace fettle

@@ -22,6 +22,7 @@ constexpr TrialsOf kTrials[] = {
     {"rms_norm", rms_norm_trials},
     {"cross_entropy", cross_entropy_trials},
     {"optimizer_update", adamw_trials},
+    {"dequantise", dequantise_trials},
 };
 
 }  // namespace

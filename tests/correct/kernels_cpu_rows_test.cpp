@@ -239,5 +239,32 @@ TEST(CpuRowOps, AStepOfAdamw) {
     }
 }
 
+TEST(CpuRowOps, WeightsOfFourBits) {
+  constexpr int64_t kBlock = 64;
+  CodePairs pairs;
+  const auto value_of = [](int code) { return 0.125F * static_cast<float>(code) - 0.7F; };
+  for (int byte = 0; byte < 256; ++byte)
+    pairs.of[byte][0] = value_of(byte / 16), pairs.of[byte][1] = value_of(byte % 16);
+  for (const BlockOps* ops : usable_block_ops(DType::kBF16))
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (const int64_t count : {1, 31, 64, 100, 128, 333}) {
+        SCOPED_TRACE(testing::Message() << ops->name << ' ' << stablehlo_name(dtype) << ' ' << count);
+        std::vector<uint8_t> codes;
+        for (int64_t i = 0; i < (count + 1) / 2; ++i) codes.push_back(static_cast<uint8_t>(i * 37 + 11));
+        const HostArray absmax = trial_numbers({DType::kF32, {(count + kBlock - 1) / kBlock}}, 1, 3);
+        HostArray wanted(Shape{DType::kF32, {count}});
+        for (int64_t i = 0; i < count; ++i) {
+          const int code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
+          wanted.as<float>()[i] = value_of(code) * absmax.as<float>()[i / kBlock];
+        }
+        Fenced out(dtype, count);
+        ops->rows.dequantise(dtype, count, codes.data(), absmax.as<float>().data(), pairs, out.data());
+        if (dtype == DType::kF32) {
+          EXPECT_EQ(out.values(), doubles(wanted));
+        }
+        EXPECT_LT(relative_distance(out.values(), doubles(wanted)), bound_of(dtype));
+      }
+}
+
 }  // namespace
 }  // namespace fettle::cpu

@@ -59,6 +59,7 @@ TEST(Doctor, MeasuresTheDevicesOfTheHost) {
                            "kernel cpu_rms_norm",
                            "kernel cpu_cross_entropy",
                            "kernel cpu_adamw",
+                           "kernel cpu_dequantise",
                            "cache disk",
                            "output disk"})
     EXPECT_EQ(verdict(checks, name), "ok") << name << run.out;

@@ -54,9 +54,9 @@ Tensor repeat_to(const Tensor& x, const Dims& dims) {
   return reshape(broadcast_to(reshape(x, from), to), dims);
 }
 
-Tensor dequantised_float8(const QuantisedWeight& weight, const std::vector<Tensor>& parts) {
+Tensor dequantised_float8(const QuantisedWeight& weight, const std::vector<Tensor>& parts, DType dtype) {
   const Tensor values = convert(bitcast_convert(parts[0], DType::kF8E4M3FN), DType::kF32);
-  return reshape(values * repeat_to(parts[1], parts[0].dims()), weight.base.dims);
+  return convert(reshape(values * repeat_to(parts[1], parts[0].dims()), weight.base.dims), dtype);
 }
 
 }  // namespace

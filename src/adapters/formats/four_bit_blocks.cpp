@@ -3,6 +3,7 @@
 #include "adapters/block_codes.h"
 #include "adapters/formats/nibbles.h"
 #include "adapters/formats/weight_format.h"
+#include "graph/composite.h"
 #include "graph/ops.h"
 
 namespace fettle {
@@ -37,9 +38,8 @@ std::vector<Param> block_parts(const QuantisedWeight& weight, const ShardingRule
   return parts.take();
 }
 
-Tensor dequantised_block(const QuantisedWeight& weight, const std::vector<Tensor>& parts) {
-  const Tensor& codes = parts[0];
-  const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
+// The body of the composite "dequantise": `codes` and the f32 `absmax` of their blocks become the weight in f32.
+Tensor weight_of(const QuantisedWeight& weight, const Tensor& codes, const Tensor& absmax) {
   Dims byte_dims = absmax.dims();
   byte_dims.insert(byte_dims.end(), {Quantisation::kBlock / 2, 1});
   const int64_t missing = product(absmax.dims()) * Quantisation::kBlock / 2 -
@@ -49,6 +49,14 @@ Tensor dequantised_block(const QuantisedWeight& weight, const std::vector<Tensor
   const Tensor scaled = value * expand(expand(absmax, absmax.rank()), absmax.rank() + 1);
   if (weight.by_rows()) return reshape(scaled, weight.base.dims);
   return reshape(slice(reshape(scaled, {-1}), 0, 0, product(weight.base.dims)), weight.base.dims);
+}
+
+Tensor dequantised_block(const QuantisedWeight& weight, const std::vector<Tensor>& parts, DType dtype) {
+  const Tensor absmax = weight.format.nested ? nested_absmax(parts[1], parts[2], parts[3]) : parts[1];
+  return composite("dequantise", {{"values", values_of(weight.format.type)}}, {parts[0], absmax}, {},
+                   [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+                     return {convert(weight_of(weight, in[0], in[1]), dtype)};
+                   })[0];
 }
 
 }  // namespace

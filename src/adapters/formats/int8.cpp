@@ -12,9 +12,9 @@ std::vector<Param> int8_parts(const QuantisedWeight& weight, const ShardingRules
   return parts.take();
 }
 
-Tensor dequantised_int8(const QuantisedWeight&, const std::vector<Tensor>& parts) {
+Tensor dequantised_int8(const QuantisedWeight&, const std::vector<Tensor>& parts, DType dtype) {
   const Tensor& codes = parts[0];
-  return convert(codes, DType::kF32) * expand(parts[1] / 127.0, codes.rank() - 1);
+  return convert(convert(codes, DType::kF32) * expand(parts[1] / 127.0, codes.rank() - 1), dtype);
 }
 
 }  // namespace

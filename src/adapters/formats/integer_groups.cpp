@@ -50,7 +50,7 @@ Tensor of_each_input(const Tensor& factors, int64_t inputs, int64_t group, const
   return reshape(slice(spread, 1, 0, inputs), dims);
 }
 
-Tensor dequantised_group(const QuantisedWeight& weight, const std::vector<Tensor>& parts) {
+Tensor dequantised_group(const QuantisedWeight& weight, const std::vector<Tensor>& parts, DType dtype) {
   const Quantisation& format = weight.format;
   Tensor codes = parts[0];
   Dims dims = codes.dims();
@@ -63,7 +63,7 @@ Tensor dequantised_group(const QuantisedWeight& weight, const std::vector<Tensor
   const Tensor zero = of_each_input(parts[2], dims.back(), format.group, order);
   const Tensor steps = convert(codes, format.scales) - convert(zero, format.scales);
   const Tensor values = convert(steps * scale, DType::kF32);
-  return format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims);
+  return convert(format.inputs_first ? inputs_second(values) : reshape(values, weight.base.dims), dtype);
 }
 
 }  // namespace

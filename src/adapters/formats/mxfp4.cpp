@@ -23,7 +23,7 @@ std::vector<Param> mxfp4_parts(const QuantisedWeight& weight, const ShardingRule
 }
 
 // Returns the weight [E, in, out..] of experts.
-Tensor dequantised_mxfp4(const QuantisedWeight&, const std::vector<Tensor>& parts) {
+Tensor dequantised_mxfp4(const QuantisedWeight&, const std::vector<Tensor>& parts, DType dtype) {
   const Tensor &codes = parts[0], &scales = parts[1];
   Dims bytes = scales.dims();
   bytes.insert(bytes.end(), {Quantisation::kMxfp4Block / 2, 1});
@@ -35,7 +35,7 @@ Tensor dequantised_mxfp4(const QuantisedWeight&, const std::vector<Tensor>& part
   const Tensor scaled = value * expand(expand(factor, scales.rank()), scales.rank() + 1);
   Dims together = scales.dims();
   together.back() *= Quantisation::kMxfp4Block;
-  return inputs_second(reshape(scaled, together));
+  return convert(inputs_second(reshape(scaled, together)), dtype);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace fettle {
 struct WeightFormat {
   // Returns the parts of weight.base, in the order in which quantised.h lists them. `weight` has no parts yet.
   std::vector<Param> (*parts)(const QuantisedWeight& weight, const ShardingRules& rules);
-  // Returns the weight of one layer: f32 with the base's dims.
-  Tensor (*dequantise)(const QuantisedWeight& weight, const std::vector<Tensor>& parts);
+  // Returns the weight of one layer in `dtype`, with the base's dims. Computes in f32 and rounds once.
+  Tensor (*dequantise)(const QuantisedWeight& weight, const std::vector<Tensor>& parts, DType dtype);
 };
 
 // Returns the row for this format.

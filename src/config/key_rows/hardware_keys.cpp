@@ -82,7 +82,8 @@ std::vector<Key> hardware_keys() {
            "Kernels that compute parts of the step faster. auto: the kernels that are on by default for these devices "
            "and give correct results on them; off: none; a list of names: these kernels (`cpu_attention`, "
            "`cpu_cached_attention`, `cpu_linear`, `cpu_lora`, `cpu_gated`, `cpu_rms_norm`, "
-           "`cpu_cross_entropy`, `cpu_adamw`, `cuda_attention`, `cudnn_attention`, `rocm_attention`).",
+           "`cpu_cross_entropy`, `cpu_adamw`, `cpu_dequantise`, `cuda_attention`, `cudnn_attention`, "
+           "`rocm_attention`).",
        .spellings = {{"true", "auto"}, {"false", "off"}, {"none", "off"}}},
   };
 }

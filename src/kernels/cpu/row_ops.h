@@ -38,6 +38,11 @@ struct AdamwStep {
   float rate;                                 // the learning rate / (1 - beta1^t)
 };
 
+// For each byte of two 4-bit codes, the values of its codes: first that of the high bits.
+struct CodePairs {
+  float of[256][2];
+};
+
 struct RowOps {
   // Computes out = act(gate) * up for `count` elements.
   void (*gated)(Gate act, DType dtype, int64_t count, const void* gate, const void* up, void* out);
@@ -57,6 +62,10 @@ struct RowOps {
   // Updates `count` elements. The new arrays may be the old ones: new_weight = weight, new_m = m, new_v = v.
   void (*adamw)(const AdamwStep& step, int64_t count, const float* gradient, const float* weight, const float* m,
                 const float* v, float* new_weight, float* new_m, float* new_v);
+
+  // Computes `count` weights from their 4-bit codes: the value of the code * the absmax of its block of 64.
+  void (*dequantise)(DType dtype, int64_t count, const uint8_t* codes, const float* absmax, const CodePairs& pairs,
+                     void* weights);
 };
 
 }  // namespace fettle::cpu

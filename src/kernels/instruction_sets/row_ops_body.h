@@ -187,12 +187,34 @@ void adamw(const AdamwStep& step, int64_t count, const float* gradient, const fl
   }
 }
 
+template <DType kType>
+void dequantise_of(int64_t count, const uint8_t* codes, const float* absmax, const CodePairs& pairs, void* weights) {
+  constexpr int64_t kBlock = 64;
+  float values[kBlock];
+  for (int64_t first = 0; first < count; first += kBlock) {
+    const int64_t here = count - first < kBlock ? count - first : kBlock;
+    for (int64_t i = 0; i < (here + 1) / 2; ++i)
+      __builtin_memcpy(values + 2 * i, pairs.of[codes[first / 2 + i]], sizeof pairs.of[0]);
+    const float scale = absmax[first / kBlock];
+    each_vector(here, [&](const auto& part, int64_t i) {
+      part.template write<kType>(weights, first + i, part.template read<DType::kF32>(values, i) * scale);
+    });
+  }
+}
+
+void dequantise(DType dtype, int64_t count, const uint8_t* codes, const float* absmax, const CodePairs& pairs,
+                void* weights) {
+  (dtype == DType::kBF16 ? dequantise_of<DType::kBF16> : dequantise_of<DType::kF32>)(count, codes, absmax, pairs,
+                                                                                     weights);
+}
+
 constexpr RowOps kRowOps{.gated = gated,
                          .gated_gradient = gated_gradient,
                          .norm = norm,
                          .norm_gradient = norm_gradient,
                          .cross_entropy = cross_entropy,
-                         .adamw = adamw};
+                         .adamw = adamw,
+                         .dequantise = dequantise};
 
 }  // namespace
 }  // namespace fettle::cpu

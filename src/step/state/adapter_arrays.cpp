@@ -80,7 +80,7 @@ void start_magnitudes(Devices& devices, const Run& run, TrainState& state) {
     for (const Param& part : quantised ? held->parts : std::vector<Param>{base})
       stacks.push_back(add_frozen(program, inputs, run, part, state));
     auto weight_of = [&](const std::vector<Tensor>& slices) {
-      return quantised ? convert(dequantise(*held, slices), run.precision.frozen) : slices[0];
+      return quantised ? dequantise(*held, slices, run.precision.frozen) : slices[0];
     };
     const Tensor norms = start_of_magnitudes(stacks, weight_of, run.model.family->fan_in_fan_out);
     for (const Param& param : lora_params_of(run.model, *run.adapter.lora, base))

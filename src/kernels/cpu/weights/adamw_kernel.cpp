@@ -1,4 +1,4 @@
-#include "kernels/cpu/adamw_kernel.h"
+#include "kernels/cpu/weights/adamw_kernel.h"
 
 #include <algorithm>
 
