@@ -445,14 +445,5 @@ TEST(ToolRows, PlaceholdersInRepliesAreNoticed) {
   EXPECT_EQ(noticed("{{ x + 1 }} and {{}}"), "");
 }
 
-TEST(ToolRows, AnotherEndTokenThanTheTokenizersIsRefused) {
-  const Tokenizer tokenizer = TestTokenizer{}.open();
-  DataSpec spec;
-  spec.eos_token = "<|im_end|>";
-  EXPECT_THROW(RowTokeniser(spec, tokenizer, 0, false), UserError);
-  spec.eos_token = "</s>";
-  EXPECT_NO_THROW(RowTokeniser(spec, tokenizer, 0, false));
-}
-
 }  // namespace
 }  // namespace fettle
