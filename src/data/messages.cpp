@@ -73,12 +73,22 @@ void want_json_arguments(const ordered_json& arguments) {
     bad_row("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
 }
 
+// Replaces the items of a list that are the JSON text of an object by the objects, as in Parquet files whose objects
+// have different fields. `what` names the list in messages of errors.
+void parse_objects(ordered_json& list, const std::string& what) {
+  for (auto& item : list) {
+    if (!item.is_string()) continue;
+    if (ordered_json object = json_of_text(item.get<std::string>(), what); object.is_object()) item = std::move(object);
+  }
+}
+
 // Reads the calls of a message: an array, or its JSON text.
 void read_tool_calls(ordered_json& message) {
   if (!message.contains("tool_calls")) return;
   ordered_json& calls = message["tool_calls"];
   calls = list_of(calls, "'tool_calls'");
   if (!calls.is_array()) bad_row("'tool_calls' must be an array, but it is {}", calls.type_name());
+  parse_objects(calls, "'tool_calls'");
   for (const auto& call : calls) {
     if (!call.is_object()) bad_row("'tool_calls' must hold objects, but one is {}", call.type_name());
     const ordered_json& function = call.contains("function") ? call["function"] : call;
@@ -365,6 +375,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   if (!value) return "";
   ordered_json tools = list_of(*value, "'" + column + "'");
   if (!tools.is_array()) bad_row("'{}' must be an array of tools, but it is {}", column, tools.type_name());
+  parse_objects(tools, "'" + column + "'");
   for (auto& tool : tools) {
     if (!tool.is_object()) bad_row("'{}' must hold objects, but one is {}", column, tool.type_name());
     if (tool.contains("name") && !tool.contains("function")) {

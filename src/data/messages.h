@@ -35,8 +35,8 @@ std::vector<Message> read_messages(const nlohmann::ordered_json& list, const std
                                    const MessageNames& names);
 
 // Returns the tools in `column` as JSON text; "" when there are none. The column has an array, or the JSON text of an
-// array. A tool that is a bare {"name", ...} becomes {"type": "function", "function": {"name", ...}}, as OpenAI's
-// clients send it.
+// array. An item may be JSON text, too. A tool that is a bare {"name", ...} becomes {"type": "function", "function":
+// {"name", ...}}, as OpenAI's clients send it.
 std::string tools_of(const nlohmann::ordered_json& row, const std::string& column);
 // Converts the text of a function_call turn, {"name", "arguments"} or an array of these, to OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text);

@@ -1,7 +1,6 @@
 // Tests rows in the forms of other tools: LLaMA-Factory v1, ms-swift and Axolotl.
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "data/formats.h"
 #include "data/preferences.h"
 #include "data/tokenise.h"
@@ -106,6 +105,19 @@ TEST(ToolRows, FormsOfMsSwift) {
               "user(not trained): a\nassistant(not trained): b\nuser(not trained): Hi\nassistant: Yo\n");
     EXPECT_EQ(text.rejected.back().content, "No");
   }
+}
+
+// The items of a list may be texts, because objects with different fields have no common type in Parquet files.
+TEST(ToolRows, ToolsAndCallsMayBeListsOfJsonTexts) {
+  const Sample row = sample(R"({"tools": ["{\"name\": \"f\"}", "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}"],
+    "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "",
+                  "tool_calls": ["{\"function\": {\"name\": \"f\", \"arguments\": {}}}"]}]})");
+  EXPECT_EQ(row.conversation.tools_json,
+            R"([{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}])");
+  EXPECT_EQ(row.conversation.messages[1].extra_json, R"({"tool_calls":[{"function":{"name":"f","arguments":{}}}]})");
+  EXPECT_THROW(sample(R"({"tools": ["f"], "messages": [{"role": "user", "content": "Hi"},
+                          {"role": "assistant", "content": "Yo"}]})"),
+               BadRow);
 }
 
 TEST(ToolRows, AHistoryMayBeMessages) {
