@@ -143,13 +143,15 @@ Sample plain_prompt(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Reads ms-swift's conversations, which are lists of {human, assistant} pairs.
-Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource& source) {
+// Reads a conversation that is a list of pairs, such as ms-swift's {human, assistant}. `human` and `assistant` are the
+// names of a pair's fields.
+Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource& source, const char* human,
+             const char* assistant) {
   Sample sample{.format = "pairs"};
   if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
     sample.conversation.messages.push_back({.role = "system", .content = system});
   for (const auto& pair : list)
-    for (const auto& [column, role] : {std::pair{"human", "user"}, {"assistant", "assistant"}}) {
+    for (const auto& [column, role] : {std::pair{human, "user"}, {assistant, "assistant"}}) {
       if (!pair.is_object() || !pair.contains(column))
         bad_row("a turn has no '{}': {}", column, pair.dump().substr(0, 120));
       sample.conversation.messages.push_back(
@@ -239,7 +241,8 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
   if (!source.formatting.empty()) return conversation(row, source, column, source.formatting == "sharegpt");
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
-  if (first_has(*list, "human") && first_has(*list, "assistant")) return pairs(row, *list, source);
+  for (const auto& [human, assistant] : {std::pair{"human", "assistant"}, {"input", "output"}})  // ms-swift, Capybara
+    if (first_has(*list, human) && first_has(*list, assistant)) return pairs(row, *list, source, human, assistant);
   return conversation(row, source, column, !has_openai_names(*list, column, source));
 }
 

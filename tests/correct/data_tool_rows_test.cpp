@@ -82,6 +82,10 @@ TEST(ToolRows, FormsOfMsSwift) {
   EXPECT_EQ(
       shown(sample(R"({"system": "S", "conversation": [{"human": "a", "assistant": "b"}]})").conversation.messages),
       "system: S\nuser: a\nassistant: b\n");
+  EXPECT_EQ(shown(sample(R"({"source": "x", "conversation": [{"input": "a", "output": "b"}, {"input": "c",
+                             "output": "d"}]})")  // Capybara
+                      .conversation.messages),
+            "user: a\nassistant: b\nuser: c\nassistant: d\n");
   auto pair = [](const char* row) { return read_pair(nlohmann::ordered_json::parse(row), {}); };
   const Sample reply = pair(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
                                 "rejected_response": "No"})");
