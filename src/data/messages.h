@@ -23,8 +23,9 @@ struct MessageNames {
   std::string user, assistant;  // the first names of these two roles
   bool only_marked = false;     // a message is trained only if it says so (DataSource::only_marked)
 };
-// Returns the names of a data set. The entry's tags take precedence. The others are OpenAI's (role and content; user,
-// assistant, tool, ...), or, if `sharegpt` is true, ShareGPT's (from and value; human, gpt, observation, ...).
+// Returns the names of a data set. The entry's tags take precedence. The other fields are OpenAI's (role and content),
+// or, if `sharegpt` is true, ShareGPT's (from and value). A role without a tag has its names of both formats (user and
+// human, assistant and gpt, tool and observation).
 MessageNames message_names(const DataSource& source, bool sharegpt);
 
 // All functions below throw BadRow for values that they cannot use.

@@ -190,9 +190,10 @@ TEST_F(Preferences, TheRepliesMayBeCalledResponses) {
     std::string line = row;
     std::erase(line, '\n');
     EXPECT_EQ(rows(line), pair);
-    EXPECT_EQ(rows(line,
-                   R"("columns": {"messages": "messages", "chosen": "chosen_response", "rejected": "rejected_response"})"),
-              pair);
+    EXPECT_EQ(
+        rows(line,
+             R"("columns": {"messages": "messages", "chosen": "chosen_response", "rejected": "rejected_response"})"),
+        pair);
   }
   const std::string other = prompt + R"("good": "yes", "rejected_response": "no"})";
   EXPECT_EQ(rows(other, R"("columns": {"messages": "messages", "chosen": "good", "rejected": "rejected_response"})"),

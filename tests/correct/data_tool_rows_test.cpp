@@ -113,7 +113,8 @@ TEST(ToolRows, FormsOfMsSwift) {
 
 // The items of a list may be texts, because objects with different fields have no common type in Parquet files.
 TEST(ToolRows, ToolsAndCallsMayBeListsOfJsonTexts) {
-  const Sample row = sample(R"({"tools": ["{\"name\": \"f\"}", "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}"],
+  const Sample row =
+      sample(R"({"tools": ["{\"name\": \"f\"}", "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}"],
     "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "",
                   "tool_calls": ["{\"function\": {\"name\": \"f\", \"arguments\": {}}}"]}]})");
   EXPECT_EQ(row.conversation.tools_json,

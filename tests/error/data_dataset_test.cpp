@@ -236,7 +236,20 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"instruction": "q", "output": "a", "kto_tag": 0})", "'kto_tag' is 0: the reply is rated as bad"},
       {R"({"instruction": "q", "output": "a", "kto_tag": "false"})", "'kto_tag' is \"false\": the reply is rated"},
       {R"({"messages": [{"content": "q"}]})", "has no 'role'"},
-      {R"({"messages": [{"role": "bot", "content": "q"}]})", "the role 'bot' is not known"},
+      {R"({"messages": [{"role": "bot", "content": "q"}]})",
+       "the role 'bot' is not known; use one of assistant developer function function_call gpt human ipython "
+       "observation system tool tool_call tool_response user, or name it in an entry of dataset_info.json or of "
+       "`dataset`: \"tags\": "
+       "{\"assistant_tag\": [\"assistant\", \"gpt\", \"bot\"]}"},
+      {R"({"messages": [{"role": "prompter", "content": "q"}]})",
+       R"("tags": {"user_tag": ["human", "user", "prompter"]})"},
+      {R"({"conversations": [{"from": "chatgpt", "value": "q"}]})",
+       R"("tags": {"assistant_tag": ["assistant", "gpt", "chatgpt"]})"},
+      {R"({"messages": [{"role": "function-call", "content": "q"}]})",
+       R"("tags": {"function_tag": ["function_call", "tool_call", "function-call"]})"},
+      {R"({"messages": [{"role": "function-response", "content": "q"}]})",
+       R"("tags": {"observation_tag": ["observation", "tool", "tool_response", "function-response"]})"},
+      {R"({"messages": [{"role": "alien", "content": "q"}]})", "or of `dataset`: its tag (user_tag, assistant_tag, "},
       {R"({"messages": [{"role": "user"}]})", "has no 'content'"},
       {R"({"messages": [7]})", "a message must be an object, but it is number"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",
