@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "data/chat/system_message.h"
+#include "data/guessed_columns.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/read/media.h"
@@ -192,23 +193,6 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Returns whether a column of this name is about the row, so that neither a prompt nor a reply needs it.
-bool is_about_the_row(std::string_view column) {
-  static constexpr std::string_view kNames[] = {"id",         "idx",           "index",       "key",
-                                                "uid",        "uuid",          "qid",         "question_id",
-                                                "row_id",     "sample_id",     "example_id",  "url",
-                                                "source",     "dataset",       "origin",      "license",
-                                                "author",     "date",          "timestamp",   "created_at",
-                                                "updated_at", "split",         "lang",        "language",
-                                                "category",   "categories",    "topic",       "subject",
-                                                "domain",     "tag",           "tags",        "keywords",
-                                                "type",       "question_type", "answer_type", "difficulty",
-                                                "level",      "grade",         "score",       "rating",
-                                                "quality",    "meta",          "metadata",    "__index_level_0__"};
-  const std::string name = lower_case(std::string(column));
-  return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
-}
-
 // Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.
 bool is_rating(const std::string& column, const ordered_json& value) {
   return column == "kto_tag" || (column == "label" && value.is_boolean());
@@ -254,37 +238,6 @@ Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* 
   source.columns["prompt"] = prompt;
   source.columns["response"] = reply;
   return alpaca(row, source);
-}
-
-// Throws for a row of no known format. The message has an entry that describes two of the columns: those whose names
-// tell, or else those that are left if all others are about the row.
-[[noreturn]] void refuse_columns(const ordered_json& row) {
-  std::vector<std::string> names, left;
-  for (const auto& item : row.items()) {
-    names.push_back(item.key());
-    if (!is_about_the_row(item.key())) left.push_back(item.key());
-  }
-  const auto take_named = [&](std::initializer_list<std::string_view> likely) -> std::string {
-    for (const std::string_view one : likely)
-      for (const std::string& name : left)
-        if (lower_case(name).find(one) != std::string::npos) {
-          std::string found = name;
-          std::erase(left, found);
-          return found;
-        }
-    return "";
-  };
-  std::string reply = take_named({"answer", "response", "reply", "output", "completion"});
-  std::string prompt = take_named({"question", "prompt", "query", "instruction", "input"});
-  const bool certain = left.size() == static_cast<size_t>(reply.empty()) + static_cast<size_t>(prompt.empty());
-  if (reply.empty()) reply = certain ? left.back() : "...";
-  if (prompt.empty()) prompt = certain ? left.front() : "...";
-  bad_row(
-      "no known format has the columns [{}]; known are messages, conversations, instruction + output, query + "
-      "response, question + answer, prompt + completion, text, content, input_ids. Name your columns in an entry of "
-      "dataset_info.json or of `dataset`, for example {{\"file_name\": \"...\", \"columns\": {{\"prompt\": \"{}\", "
-      "\"response\": \"{}\"}}}}",
-      fmt::join(names, ", "), prompt, reply);
 }
 
 Sample read_any(const ordered_json& value, const DataSource& source) {

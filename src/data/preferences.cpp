@@ -129,13 +129,6 @@ ordered_json turns_of_text(const std::string& text) {
   return turns.size() > 1 && turns[0]["role"] == "user" ? turns : nullptr;
 }
 
-// Returns whether the column has a value other than a blank text, an empty list or an empty object.
-bool has_content(const ordered_json& row, const std::string& column) {
-  const ordered_json* value = find_column(row, column);
-  if (!value || (value->is_structured() && value->empty())) return false;
-  return !value->is_string() || !is_blank(value->get_ref<const std::string&>());
-}
-
 // Returns the column of the question that the replies answer: Orca's pairs have `question` or `input`, ms-swift's have
 // `query`. Returns "" when there is none.
 std::string question_column(const ordered_json& row) {

@@ -205,6 +205,26 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"article": "a", "highlights": "h", "id": 1})", R"({"prompt": "article", "response": "highlights"}})"},
       {R"({"a": 1, "b": 2, "c": 3})", R"("columns": {"prompt": "...", "response": "..."}})"},
       {R"({"question_id": 1, "body": "b", "reply": "r"})", R"("columns": {"prompt": "body", "response": "reply"}})"},
+      {R"({"id": "x", "system_prompt": "s", "question": "q", "response": "a"})",  // Open-Orca/OpenOrca
+       R"("columns": {"prompt": "question", "response": "response", "system": "system_prompt"}})"},
+      {R"({"system_prompt": "s", "user_prompt": "q", "response": "a"})",
+       R"("columns": {"prompt": "user_prompt", "response": "response", "system": "system_prompt"}})"},
+      {R"({"system": "s", "chat": "USER: q ASSISTANT: a"})",  // glaiveai/glaive-function-calling-v2
+       R"("columns": {"prompt": "...", "response": "...", "system": "system"}})"},
+      {R"({"query": "q", "id": 1, "answers": "[{\"name\": \"f\", \"arguments\": {}}]", "tools": "[]"})",  // xlam
+       "The calls in 'answers' would be trained as text; write the rows as {\"conversations\": [{\"from\": \"human\""},
+      {R"({"request": "q", "reply": "a", "functions": [], "history": []})",
+       R"("columns": {"prompt": "request", "response": "reply", "tools": "functions", "history": "history"}})"},
+      {R"({"request": "q", "reply": "a", "history": "the post"})", R"({"prompt": "request", "response": "reply"}})"},
+      {R"({"input": [{"role": "user", "content": "q"}], "output": "a", "system_prompt": "s"})",  // Llama-Nemotron
+       R"("columns": {"prompt": "...", "response": "output", "system": "system_prompt"}})"},
+      {R"({"problem": "q", "generated_solution": "s", "expected_answer": "7", "problem_source": "x"})",
+       R"("columns": {"prompt": "problem", "response": "generated_solution"}})"},
+      {R"({"problem": "q", "expected_answer": "7", "trace": "s"})", R"({"prompt": "problem", "response": "..."}})"},
+      {R"({"problem": "q", "expected_answer": "7"})", R"({"prompt": "problem", "response": "expected_answer"}})"},
+      {R"({"prompt_type": "x", "prompt": "q", "reply": "a"})", R"({"prompt": "prompt", "response": "reply"}})"},
+      {R"({"context": "c", "question": "q", "answer": "a"})",
+       R"({"prompt": "question", "query": "context", "response": "answer"}})"},
       {R"({"instruction": "q"})", "the column 'output' is missing; the row has instruction"},
       {R"({"instruction": "", "output": "a"})", "the row has no prompt: 'instruction' is empty"},
       {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, but it is array"},
