@@ -205,16 +205,18 @@ bool is_named_beside(const std::string& column, const DataSource& source) {
 }
 
 // Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
-// image, or a text that the question is about. So the row may only have columns that are read, columns that explain or
-// rate the answer, and columns about the row.
+// image, or a text that the question is about. A column such as `solution` may have the text to learn, and the answer
+// only its result. So the row may only have columns that are read, columns that explain or rate the answer, and columns
+// about the row.
 bool is_answered_question(const ordered_json& row, const DataSource& source) {
   static constexpr std::string_view kBeside[] = {
-      "question", "answer",      "system",    "history",   "tools",
-      "solution", "explanation", "rationale", "reasoning", "chat_template_kwargs"};
+      "question", "answer", "system", "history", "tools", "explanation", "chat_template_kwargs"};
+  static constexpr std::string_view kReasoning[] = {"solution", "rationale", "reasoning"};
   if (!has_column(row, "question") || !row.contains("answer")) return false;
   for (const auto& item : row.items())
-    if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key()) &&
-        !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source) &&
+    if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) &&
+        (std::ranges::find(kReasoning, item.key()) == std::end(kReasoning) || has_content(row, item.key())) &&
+        !is_about_the_row(item.key()) && !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source) &&
         !is_empty_media(item.key(), item.value()))
       return false;
   return true;

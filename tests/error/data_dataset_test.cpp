@@ -140,6 +140,21 @@ TEST_F(DataErrors, QuestionsWithAColumnThatTheyMayNeed) {
   }
 }
 
+// GAIR/LIMO has the reasoning in `solution`, and the answer is only its result.
+TEST_F(DataErrors, QuestionsWithAReasoningBesideTheAnswer) {
+  for (const char* column : {"solution", "rationale", "reasoning"}) {
+    nlohmann::ordered_json row = {{"question", "q"}, {column, "six times seven"}, {"answer", "42"}};
+    expect_says(
+        failure_of("rows.jsonl", row.dump()),
+        fmt::format(R"("columns": {{"prompt": "question", "response": "{}"}}}}; to train the short answer alone, )"
+                    R"(write "response": "answer")",
+                    column));
+    row[column] = " ";
+    EXPECT_EQ(failure_of("rows.jsonl", row.dump()), "") << "the column is empty";
+  }
+  EXPECT_EQ(failure_of("rows.jsonl", R"({"question": "q", "explanation": "six times seven", "answer": "42"})"), "");
+}
+
 // Without its images, a row would train something else than it means.
 TEST_F(DataErrors, RowsWithImagesVideosOrSound) {
   const std::string chat =
