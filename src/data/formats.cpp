@@ -204,22 +204,36 @@ bool is_named_beside(const std::string& column, const DataSource& source) {
                              [&](const char* what) { return source.column(what) == column; });
 }
 
+// Returns whether each column of the row is one of `read`, is about the row, rates the reply, or has no media.
+template <size_t N>
+bool has_only(const ordered_json& row, const DataSource& source, const std::string_view (&read)[N]) {
+  return std::ranges::all_of(row.items(), [&](const auto& item) {
+    return std::ranges::find(read, item.key()) != std::end(read) || is_about_the_row(item.key()) ||
+           is_rating(item.key(), item.value()) || is_named_beside(item.key(), source) ||
+           is_empty_media(item.key(), item.value());
+  });
+}
+
 // Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
 // image, or a text that the question is about. A column such as `solution` may have the text to learn, and the answer
 // only its result. So the row may only have columns that are read, columns that explain or rate the answer, and columns
 // about the row.
 bool is_answered_question(const ordered_json& row, const DataSource& source) {
-  static constexpr std::string_view kBeside[] = {
-      "question", "answer", "system", "history", "tools", "explanation", "chat_template_kwargs"};
-  static constexpr std::string_view kReasoning[] = {"solution", "rationale", "reasoning"};
-  if (!has_column(row, "question") || !row.contains("answer")) return false;
-  for (const auto& item : row.items())
-    if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) &&
-        (std::ranges::find(kReasoning, item.key()) == std::end(kReasoning) || has_content(row, item.key())) &&
-        !is_about_the_row(item.key()) && !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source) &&
-        !is_empty_media(item.key(), item.value()))
-      return false;
-  return true;
+  static constexpr std::string_view kRead[] = {
+      "question",    "answer",   "system",    "history",   "tools",
+      "explanation", "solution", "rationale", "reasoning", "chat_template_kwargs"};
+  return has_column(row, "question") && row.contains("answer") && has_only(row, source, kRead) &&
+         std::ranges::none_of(std::array{"solution", "rationale", "reasoning"},
+                              [&](const char* column) { return has_content(row, column); });
+}
+
+// Returns whether the row has the columns of databricks-dolly-15k, which are Alpaca's with other names. Without any
+// other column, the context is a part of the prompt.
+bool is_dolly(const ordered_json& row, const DataSource& source) {
+  static constexpr std::string_view kRead[] = {
+      "instruction", "context", "response", "system", "history", "tools", "chat_template_kwargs"};
+  return has_column(row, "instruction") && (row.contains("context") || row.contains("response")) &&
+         has_only(row, source, kRead);
 }
 
 Sample turns_of(const ordered_json& row, const DataSource& source) {
@@ -232,12 +246,15 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
   return conversation(row, source, column, !has_openai_names(*list, column, source));
 }
 
-// Reads a row with a prompt and a reply in columns that no `columns` of an entry names. Its system text, history and
-// tools have the columns that the entry names, or else their usual ones.
-Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* prompt, const char* reply) {
+// Reads a row with a prompt and a reply in columns that no `columns` of an entry names. The text in the column `query`
+// follows the prompt. The system text, history and tools have the columns that the entry names, or else their usual
+// ones.
+Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* prompt, const char* reply,
+                        const char* query = "") {
   source.formatting = "alpaca";
   for (const char* beside : {"system", "history", "tools"}) source.columns.emplace(beside, beside);
   source.columns["prompt"] = prompt;
+  source.columns["query"] = query;
   source.columns["response"] = reply;
   return alpaca(row, source);
 }
@@ -258,7 +275,11 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
     return {.kind = Sample::Kind::kText, .text = text_column(value, column), .continues = true, .format = "text"};
   }
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
-  if (has("instruction")) return alpaca(value, source);
+  if (has("instruction")) {
+    if (value.contains("output") || is_pair(value, source)) return alpaca(value, source);
+    if (is_dolly(value, source)) return prompt_and_reply(value, source, "instruction", "response", "context");
+    refuse_columns(value);
+  }
   if (has("query") && value.contains("response")) return prompt_and_reply(value, source, "query", "response");
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
@@ -277,7 +298,7 @@ std::string answer_column(const ordered_json& row, const DataSource& source) {
   if (source.formatting == "alpaca_prompt") return source.column("response", "output");
   if (!source.formatting.empty() || has_column(row, "input_ids")) return "";
   if (row.contains("prompt") && row.contains("completion")) return "completion";
-  if (has_column(row, "instruction")) return "output";
+  if (has_column(row, "instruction")) return is_dolly(row, source) ? "response" : "output";
   if (has_column(row, "text") || has_column(row, "content")) return "";
   if (has_column(row, "query")) return "response";
   if (has_column(row, "question")) return "answer";

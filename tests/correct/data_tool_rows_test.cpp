@@ -111,6 +111,16 @@ TEST(ToolRows, FormsOfMsSwift) {
   }
 }
 
+TEST(ToolRows, DollysRowsAreAlpacasWithOtherNames) {
+  EXPECT_EQ(shown(sample(R"({"instruction": "Hi", "context": "c", "response": "Yo", "category": "open_qa"})")
+                      .conversation.messages),
+            "user: Hi\nc\nassistant: Yo\n");
+  EXPECT_EQ(shown(sample(R"({"instruction": "Hi", "context": "", "response": "Yo"})").conversation.messages),
+            "user: Hi\nassistant: Yo\n");
+  const auto asked = nlohmann::ordered_json::parse(R"({"instruction": "Hi", "context": "c"})");
+  EXPECT_EQ(shown(read_prompt(asked, {}).conversation.messages), "user: Hi\nc\nassistant: \n");
+}
+
 // The items of a list may be texts, because objects with different fields have no common type in Parquet files.
 TEST(ToolRows, ToolsAndCallsMayBeListsOfJsonTexts) {
   const Sample row =
