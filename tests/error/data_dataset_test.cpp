@@ -155,6 +155,28 @@ TEST_F(DataErrors, QuestionsWithAReasoningBesideTheAnswer) {
   EXPECT_EQ(failure_of("rows.jsonl", R"({"question": "q", "explanation": "six times seven", "answer": "42"})"), "");
 }
 
+// Congliu/Chinese-DeepSeek-R1-Distill-data-110k has replies in `content`. The rows of OpenAssistant/oasst1 are
+// messages.
+TEST_F(DataErrors, TextsThatAreAPartOfAConversation) {
+  for (const char* column : {"question", "prompt", "query", "input"}) {
+    nlohmann::ordered_json row = {{column, "q"}, {"content", "a"}, {"score", 1}};
+    const std::string said = failure_of("rows.jsonl", row.dump());
+    expect_says(said, fmt::format("the row has '{}' beside 'content'", column));
+    expect_says(said, fmt::format(R"("columns": {{"prompt": "{}", "response": "content"}}; for plain texts)", column));
+    row[column] = "";
+    EXPECT_EQ(failure_of("rows.jsonl", row.dump()), "") << "the column is empty";
+  }
+  const std::string thought = R"({"input": "q", "content": "a", "reasoning_content": "t"})";
+  expect_says(failure_of("rows.jsonl", thought), "(this leaves out 'reasoning_content'; to train the thoughts, write");
+  spec.sets = {fmt::format(R"({{"file_name": "{}", "formatting": "text", "columns": {{"text": "content"}}}})",
+                           folder.write("rows.jsonl", thought).string())};
+  EXPECT_EQ(failure(), "") << "the entry says that the rows are texts";
+  const std::string tree = R"({"text": "q", "role": "prompter", "parent_id": null})";
+  expect_says(failure_of("rows.jsonl", tree), "belong to a message tree, so the text is only one message");
+  spec.rows = RowKind::kTexts;
+  for (const std::string& row : {thought, tree}) EXPECT_EQ(failure_of("rows.jsonl", row), "");
+}
+
 // Without its images, a row would train something else than it means.
 TEST_F(DataErrors, RowsWithImagesVideosOrSound) {
   const std::string chat =
