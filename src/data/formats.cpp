@@ -1,10 +1,9 @@
 #include "data/formats.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <iterator>
 #include <utility>
 
@@ -216,15 +215,16 @@ bool has_only(const ordered_json& row, const DataSource& source, const std::stri
 
 // Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
 // image, or a text that the question is about. A column such as `solution` may have the text to learn, and the answer
-// only its result. So the row may only have columns that are read, columns that explain or rate the answer, and columns
-// about the row.
+// only its result, unless the answer is empty, as for read_prompt. So the row may only have columns that are read,
+// columns that explain or rate the answer, and columns about the row.
 bool is_answered_question(const ordered_json& row, const DataSource& source) {
   static constexpr std::string_view kRead[] = {
       "question",    "answer",   "system",    "history",   "tools",
       "explanation", "solution", "rationale", "reasoning", "chat_template_kwargs"};
   return has_column(row, "question") && row.contains("answer") && has_only(row, source, kRead) &&
-         std::ranges::none_of(std::array{"solution", "rationale", "reasoning"},
-                              [&](const char* column) { return has_content(row, column); });
+         (!has_content(row, "answer") ||
+          std::ranges::none_of(std::array{"solution", "rationale", "reasoning"},
+                               [&](const char* column) { return has_content(row, column); }));
 }
 
 // Returns whether the row has the columns of databricks-dolly-15k, which are Alpaca's with other names. Without any

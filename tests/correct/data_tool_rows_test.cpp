@@ -121,6 +121,11 @@ TEST(ToolRows, DollysRowsAreAlpacasWithOtherNames) {
   EXPECT_EQ(shown(read_prompt(asked, {}).conversation.messages), "user: Hi\nc\nassistant: \n");
 }
 
+TEST(ToolRows, AQuestionWithoutAnAnswerIsAPromptBesideASolution) {
+  const auto asked = nlohmann::ordered_json::parse(R"({"question": "Hi", "solution": "s"})");
+  EXPECT_EQ(shown(read_prompt(asked, {}).conversation.messages), "user: Hi\nassistant: \n");
+}
+
 // The items of a list may be texts, because objects with different fields have no common type in Parquet files.
 TEST(ToolRows, ToolsAndCallsMayBeListsOfJsonTexts) {
   const Sample row =
