@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "data/batches/mix.h"
 #include "data/batches/order.h"
+#include "data/chat/tool_formats.h"
 #include "data/chosen_rows.h"
 #include "data/classes/class_counts.h"
 #include "data/classes/label_scan.h"
@@ -69,6 +70,17 @@ std::vector<RowDigest> digests_of(const Examples& all, const RowNumbers& rows) {
       out.back().first = mix_bits(out.back().first, all.digest(i));
   std::ranges::sort(out);
   return out;
+}
+
+// Requires that the keys which only name a property of the tokenizer fit it. They change no row, so the rows may
+// already be stored.
+void check_tokenizer(const DataSpec& spec, const Tokenizer& tokenizer) {
+  if (!spec.eos_token.empty() && spec.eos_token != tokenizer.eos_token())
+    throw UserError(
+        "eos_token: found '{}', but the tokenizer's eos_token is '{}'; remove the key, or change eos_token in the "
+        "model folder's tokenizer_config.json",
+        spec.eos_token, tokenizer.eos_token());
+  check_tool_format(spec.tool_format, tokenizer);
 }
 
 class Loader {
@@ -341,6 +353,7 @@ Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t
   internal_check(spec.labels.has_value() == reader.labelled(), "load_datasets: rows that are {} do not fit {} labels",
                  reader.name, spec.labels ? spec.labels->size() : 0);
   if (spec.sets.empty()) throw UserError("dataset: the key is missing; name a file, or an entry of dataset_info.json");
+  check_tokenizer(spec, tokenizer);
   const InterruptScope interrupts;
   Datasets data;
   data.train = Loader(spec, tokenizer, model_vocab_size, data.report).load(spec.sets, true);

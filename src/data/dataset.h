@@ -50,6 +50,7 @@ struct Datasets {
 // - for a broken row or an unknown format (unless OnBadRow::kSkip);
 // - for a token id at or beyond `model_vocab_size` (0: not checked);
 // - for a row that is too long under Overlength::kError.
+// Throws UserError when spec.eos_token or spec.tool_format does not fit the tokenizer, also if the rows are stored.
 // Also throws UserError when nothing is left to train.
 Datasets load_datasets(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size);
 

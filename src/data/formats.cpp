@@ -1,15 +1,15 @@
 #include "data/formats.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <iterator>
 #include <utility>
 
 #include "base/text.h"
 #include "data/chat/system_message.h"
+#include "data/guessed_columns.h"
 #include "data/messages.h"
 #include "data/read/columns.h"
 #include "data/read/media.h"
@@ -143,13 +143,15 @@ Sample plain_prompt(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Reads ms-swift's conversations, which are lists of {human, assistant} pairs.
-Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource& source) {
+// Reads a conversation that is a list of pairs, such as ms-swift's {human, assistant}. `human` and `assistant` are the
+// names of a pair's fields.
+Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource& source, const char* human,
+             const char* assistant) {
   Sample sample{.format = "pairs"};
   if (const std::string system = text_column(row, source.column("system", "system")); !system.empty())
     sample.conversation.messages.push_back({.role = "system", .content = system});
   for (const auto& pair : list)
-    for (const auto& [column, role] : {std::pair{"human", "user"}, {"assistant", "assistant"}}) {
+    for (const auto& [column, role] : {std::pair{human, "user"}, {assistant, "assistant"}}) {
       if (!pair.is_object() || !pair.contains(column))
         bad_row("a turn has no '{}': {}", column, pair.dump().substr(0, 120));
       sample.conversation.messages.push_back(
@@ -190,23 +192,6 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
   return sample;
 }
 
-// Returns whether a column of this name is about the row, so that neither a prompt nor a reply needs it.
-bool is_about_the_row(std::string_view column) {
-  static constexpr std::string_view kNames[] = {"id",         "idx",           "index",       "key",
-                                                "uid",        "uuid",          "qid",         "question_id",
-                                                "row_id",     "sample_id",     "example_id",  "url",
-                                                "source",     "dataset",       "origin",      "license",
-                                                "author",     "date",          "timestamp",   "created_at",
-                                                "updated_at", "split",         "lang",        "language",
-                                                "category",   "categories",    "topic",       "subject",
-                                                "domain",     "tag",           "tags",        "keywords",
-                                                "type",       "question_type", "answer_type", "difficulty",
-                                                "level",      "grade",         "score",       "rating",
-                                                "quality",    "meta",          "metadata",    "__index_level_0__"};
-  const std::string name = lower_case(std::string(column));
-  return name.starts_with("unnamed: ") || std::ranges::find(kNames, name) != std::end(kNames);
-}
-
 // Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.
 bool is_rating(const std::string& column, const ordered_json& value) {
   return column == "kto_tag" || (column == "label" && value.is_boolean());
@@ -218,20 +203,37 @@ bool is_named_beside(const std::string& column, const DataSource& source) {
                              [&](const char* what) { return source.column(what) == column; });
 }
 
+// Returns whether each column of the row is one of `read`, is about the row, rates the reply, or has no media.
+template <size_t N>
+bool has_only(const ordered_json& row, const DataSource& source, const std::string_view (&read)[N]) {
+  return std::ranges::all_of(row.items(), [&](const auto& item) {
+    return std::ranges::find(read, item.key()) != std::end(read) || is_about_the_row(item.key()) ||
+           is_rating(item.key(), item.value()) || is_named_beside(item.key(), source) ||
+           is_empty_media(item.key(), item.value());
+  });
+}
+
 // Returns whether the row is a question with an answer. Any other column may have what the question needs: choices, an
-// image, or a text that the question is about. So the row may only have columns that are read, columns that explain or
-// rate the answer, and columns about the row.
+// image, or a text that the question is about. A column such as `solution` may have the text to learn, and the answer
+// only its result, unless the answer is empty, as for read_prompt. So the row may only have columns that are read,
+// columns that explain or rate the answer, and columns about the row.
 bool is_answered_question(const ordered_json& row, const DataSource& source) {
-  static constexpr std::string_view kBeside[] = {
-      "question", "answer",      "system",    "history",   "tools",
-      "solution", "explanation", "rationale", "reasoning", "chat_template_kwargs"};
-  if (!has_column(row, "question") || !row.contains("answer")) return false;
-  for (const auto& item : row.items())
-    if (std::ranges::find(kBeside, item.key()) == std::end(kBeside) && !is_about_the_row(item.key()) &&
-        !is_rating(item.key(), item.value()) && !is_named_beside(item.key(), source) &&
-        !is_empty_media(item.key(), item.value()))
-      return false;
-  return true;
+  static constexpr std::string_view kRead[] = {
+      "question",    "answer",   "system",    "history",   "tools",
+      "explanation", "solution", "rationale", "reasoning", "chat_template_kwargs"};
+  return has_column(row, "question") && row.contains("answer") && has_only(row, source, kRead) &&
+         (!has_content(row, "answer") ||
+          std::ranges::none_of(std::array{"solution", "rationale", "reasoning"},
+                               [&](const char* column) { return has_content(row, column); }));
+}
+
+// Returns whether the row has the columns of databricks-dolly-15k, which are Alpaca's with other names. Without any
+// other column, the context is a part of the prompt.
+bool is_dolly(const ordered_json& row, const DataSource& source) {
+  static constexpr std::string_view kRead[] = {
+      "instruction", "context", "response", "system", "history", "tools", "chat_template_kwargs"};
+  return has_column(row, "instruction") && (row.contains("context") || row.contains("response")) &&
+         has_only(row, source, kRead);
 }
 
 Sample turns_of(const ordered_json& row, const DataSource& source) {
@@ -239,49 +241,22 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
   if (!source.formatting.empty()) return conversation(row, source, column, source.formatting == "sharegpt");
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
-  if (first_has(*list, "human") && first_has(*list, "assistant")) return pairs(row, *list, source);
+  for (const auto& [human, assistant] : {std::pair{"human", "assistant"}, {"input", "output"}})  // ms-swift, Capybara
+    if (first_has(*list, human) && first_has(*list, assistant)) return pairs(row, *list, source, human, assistant);
   return conversation(row, source, column, !has_openai_names(*list, column, source));
 }
 
-// Reads a row with a prompt and a reply in columns that no `columns` of an entry names. Its system text, history and
-// tools have the columns that the entry names, or else their usual ones.
-Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* prompt, const char* reply) {
+// Reads a row with a prompt and a reply in columns that no `columns` of an entry names. The text in the column `query`
+// follows the prompt. The system text, history and tools have the columns that the entry names, or else their usual
+// ones.
+Sample prompt_and_reply(const ordered_json& row, DataSource source, const char* prompt, const char* reply,
+                        const char* query = "") {
   source.formatting = "alpaca";
   for (const char* beside : {"system", "history", "tools"}) source.columns.emplace(beside, beside);
   source.columns["prompt"] = prompt;
+  source.columns["query"] = query;
   source.columns["response"] = reply;
   return alpaca(row, source);
-}
-
-// Throws for a row of no known format. The message has an entry that describes two of the columns: those whose names
-// tell, or else those that are left if all others are about the row.
-[[noreturn]] void refuse_columns(const ordered_json& row) {
-  std::vector<std::string> names, left;
-  for (const auto& item : row.items()) {
-    names.push_back(item.key());
-    if (!is_about_the_row(item.key())) left.push_back(item.key());
-  }
-  const auto take_named = [&](std::initializer_list<std::string_view> likely) -> std::string {
-    for (const std::string_view one : likely)
-      for (const std::string& name : left)
-        if (lower_case(name).find(one) != std::string::npos) {
-          std::string found = name;
-          std::erase(left, found);
-          return found;
-        }
-    return "";
-  };
-  std::string reply = take_named({"answer", "response", "reply", "output", "completion"});
-  std::string prompt = take_named({"question", "prompt", "query", "instruction", "input"});
-  const bool certain = left.size() == static_cast<size_t>(reply.empty()) + static_cast<size_t>(prompt.empty());
-  if (reply.empty()) reply = certain ? left.back() : "...";
-  if (prompt.empty()) prompt = certain ? left.front() : "...";
-  bad_row(
-      "no known format has the columns [{}]; known are messages, conversations, instruction + output, query + "
-      "response, question + answer, prompt + completion, text, content, input_ids. Name your columns in an entry of "
-      "dataset_info.json or of `dataset`, for example {{\"file_name\": \"...\", \"columns\": {{\"prompt\": \"{}\", "
-      "\"response\": \"{}\"}}}}",
-      fmt::join(names, ", "), prompt, reply);
 }
 
 Sample read_any(const ordered_json& value, const DataSource& source) {
@@ -300,7 +275,11 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
     return {.kind = Sample::Kind::kText, .text = text_column(value, column), .continues = true, .format = "text"};
   }
   if (value.contains("prompt") && value.contains("completion")) return prompt_completion(value, source);
-  if (has("instruction")) return alpaca(value, source);
+  if (has("instruction")) {
+    if (value.contains("output") || is_pair(value, source)) return alpaca(value, source);
+    if (is_dolly(value, source)) return prompt_and_reply(value, source, "instruction", "response", "context");
+    refuse_columns(value);
+  }
   if (has("query") && value.contains("response")) return prompt_and_reply(value, source, "query", "response");
   for (const char* column : {"text", "content"}) {
     if (has(column)) return {.kind = Sample::Kind::kText, .text = text_column(value, column), .format = "text"};
@@ -319,7 +298,7 @@ std::string answer_column(const ordered_json& row, const DataSource& source) {
   if (source.formatting == "alpaca_prompt") return source.column("response", "output");
   if (!source.formatting.empty() || has_column(row, "input_ids")) return "";
   if (row.contains("prompt") && row.contains("completion")) return "completion";
-  if (has_column(row, "instruction")) return "output";
+  if (has_column(row, "instruction")) return is_dolly(row, source) ? "response" : "output";
   if (has_column(row, "text") || has_column(row, "content")) return "";
   if (has_column(row, "query")) return "response";
   if (has_column(row, "question")) return "answer";

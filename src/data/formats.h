@@ -33,8 +33,9 @@ struct Sample {
 // Reads a row. A row with input_ids has token ids (token_rows.h). For other rows, the source sets the format. If the
 // source sets none, the row's columns decide:
 // - openai: messages[{role, content}];
-// - sharegpt: conversations[{from, value}]; pairs: conversations[{human, assistant}];
-// - alpaca: instruction, input, output, system, history; or query, response, system, history;
+// - sharegpt: conversations[{from, value}]; pairs: conversations[{human, assistant}] or [{input, output}];
+// - alpaca: instruction, input, output, system, history; or query, response, system, history; or question, answer,
+//   system, history; or, as in Dolly, instruction, context, response;
 // - prompt and completion, each a text or messages;
 // - text: text or content.
 // Throws BadRow.

@@ -73,12 +73,22 @@ void want_json_arguments(const ordered_json& arguments) {
     bad_row("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
 }
 
+// Replaces the items of a list that are the JSON text of an object by the objects, as in Parquet files whose objects
+// have different fields. `what` names the list in messages of errors.
+void parse_objects(ordered_json& list, const std::string& what) {
+  for (auto& item : list) {
+    if (!item.is_string()) continue;
+    if (ordered_json object = json_of_text(item.get<std::string>(), what); object.is_object()) item = std::move(object);
+  }
+}
+
 // Reads the calls of a message: an array, or its JSON text.
 void read_tool_calls(ordered_json& message) {
   if (!message.contains("tool_calls")) return;
   ordered_json& calls = message["tool_calls"];
   calls = list_of(calls, "'tool_calls'");
   if (!calls.is_array()) bad_row("'tool_calls' must be an array, but it is {}", calls.type_name());
+  parse_objects(calls, "'tool_calls'");
   for (const auto& call : calls) {
     if (!call.is_object()) bad_row("'tool_calls' must hold objects, but one is {}", call.type_name());
     const ordered_json& function = call.contains("function") ? call["function"] : call;
@@ -272,17 +282,56 @@ void read_calls(Message& message, ordered_json& extra) {
   message.content = trimmed(text);
 }
 
+// The roles for which an entry may have a tag, with their names in OpenAI's and in ShareGPT's format.
+struct RoleTag {
+  const char *tag, *role, *of_sharegpt;
+};
+constexpr RoleTag kRoleTags[] = {{"user_tag", "user", "human"},
+                                 {"assistant_tag", "assistant", "gpt"},
+                                 {"observation_tag", "tool", "observation"},
+                                 {"function_tag", "function_call", "function_call"},
+                                 {"system_tag", "system", "system"}};
+
+// Returns the tag that an entry needs for a role of this name; "" if the name does not tell.
+std::string_view tag_of(const std::string& name) {
+  static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+      {"response", "observation_tag"}, {"result", "observation_tag"},
+      {"call", "function_tag"},        {"user", "user_tag"},
+      {"human", "user_tag"},           {"prompter", "user_tag"},
+      {"assistant", "assistant_tag"},  {"model", "assistant_tag"},
+      {"bot", "assistant_tag"},        {"gpt", "assistant_tag"},
+      {"bing", "assistant_tag"},       {"bard", "assistant_tag"},
+      {"system", "system_tag"}};
+  const std::string lower = lower_case(name);
+  const auto* found =
+      std::ranges::find_if(kWords, [&](const auto& one) { return lower.find(one.first) != std::string::npos; });
+  return found == std::end(kWords) ? "" : found->second;
+}
+
+// Throws for a message of a role without a meaning. A tag of an entry replaces the usual names, so the tag in the
+// message has these names too.
+[[noreturn]] void refuse_role(const std::string& name, const MessageNames& names) {
+  const std::string_view tag = tag_of(name);
+  const auto* meant = std::ranges::find(kRoleTags, tag, &RoleTag::tag);
+  std::string known, listed;
+  for (const auto& [one, role] : names.roles) {
+    known += " " + one;
+    if (meant != std::end(kRoleTags) && role == meant->role) listed += fmt::format("\"{}\", ", one);
+  }
+  const std::string entry = tag.empty()
+                                ? "its tag (user_tag, assistant_tag, system_tag, function_tag or observation_tag)"
+                                : fmt::format("\"tags\": {{\"{}\": [{}\"{}\"]}}", tag, listed, name);
+  bad_row("the role '{}' is not known; use one of{}, or name it in an entry of dataset_info.json or of `dataset`: {}",
+          name, known, entry);
+}
+
 Message read_message(const ordered_json& given, const MessageNames& names) {
   if (!given.is_object()) bad_row("a message must be an object, but it is {}", given.type_name());
   const ordered_json value = without_typed_parts(given, names.content);
   const ordered_json* name = find_column(value, names.role);
   if (!name || !name->is_string()) bad_row("a message has no '{}': {}", names.role, value.dump().substr(0, 120));
   const auto role = names.roles.find(name->get<std::string>());
-  if (role == names.roles.end()) {
-    std::string known;
-    for (const auto& item : names.roles) known += " " + item.first;
-    bad_row("the role '{}' is not known; use one of{}", name->get<std::string>(), known);
-  }
+  if (role == names.roles.end()) refuse_role(name->get<std::string>(), names);
   Message message{.role = role->second};
   read_content(value, names, message);
   read_weight(value, names.only_marked, message);
@@ -322,21 +371,15 @@ MessageNames message_names(const DataSource& source, bool sharegpt) {
                      .content = source.tag("content_tag", sharegpt ? "value" : "content"),
                      .spans = source.tag("spans_tag", kSpansColumn),
                      .only_marked = source.only_marked};
-  const auto add = [&](const char* tag, const char* role, const char* of_sharegpt) {
-    const auto [first, last] = source.tags.equal_range(tag);
-    for (auto name = first; name != last; ++name) names.roles.emplace(name->second, role);
-    const std::string usual = sharegpt ? of_sharegpt : role;
-    if (first == last) names.roles.emplace(usual, role);
-    return first == last ? usual : first->second;
-  };
-  names.user = add("user_tag", "user", "human");
-  names.assistant = add("assistant_tag", "assistant", "gpt");
-  add("observation_tag", "tool", "observation");
-  add("function_tag", "function_call", "function_call");
-  add("system_tag", "system", "system");
-  for (const auto& [tag, role] :
-       {std::pair{"user_tag", "user"}, {"assistant_tag", "assistant"}, {"observation_tag", "tool"}})
-    if (!source.tags.contains(tag)) names.roles.emplace(role, role);
+  names.user = source.tag("user_tag", sharegpt ? "human" : "user");
+  names.assistant = source.tag("assistant_tag", sharegpt ? "gpt" : "assistant");
+  for (const RoleTag& one : kRoleTags) {
+    const auto [first, last] = source.tags.equal_range(one.tag);
+    for (auto name = first; name != last; ++name) names.roles.emplace(name->second, one.role);
+  }
+  for (const RoleTag& one : kRoleTags)
+    if (!source.tags.contains(one.tag))
+      for (const char* usual : {one.role, one.of_sharegpt}) names.roles.emplace(usual, one.role);
   for (const char* role : {"developer", "function", "ipython"}) names.roles.emplace(role, role);
   names.roles.emplace("tool_call", "function_call");  // ms-swift's names
   names.roles.emplace("tool_response", "tool");
@@ -365,6 +408,7 @@ std::string tools_of(const ordered_json& row, const std::string& column) {
   if (!value) return "";
   ordered_json tools = list_of(*value, "'" + column + "'");
   if (!tools.is_array()) bad_row("'{}' must be an array of tools, but it is {}", column, tools.type_name());
+  parse_objects(tools, "'" + column + "'");
   for (auto& tool : tools) {
     if (!tool.is_object()) bad_row("'{}' must hold objects, but one is {}", column, tool.type_name());
     if (tool.contains("name") && !tool.contains("function")) {

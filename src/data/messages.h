@@ -23,8 +23,9 @@ struct MessageNames {
   std::string user, assistant;  // the first names of these two roles
   bool only_marked = false;     // a message is trained only if it says so (DataSource::only_marked)
 };
-// Returns the names of a data set. The entry's tags take precedence. The others are OpenAI's (role and content; user,
-// assistant, tool, ...), or, if `sharegpt` is true, ShareGPT's (from and value; human, gpt, observation, ...).
+// Returns the names of a data set. The entry's tags take precedence. The other fields are OpenAI's (role and content),
+// or, if `sharegpt` is true, ShareGPT's (from and value). A role without a tag has its names of both formats (user and
+// human, assistant and gpt, tool and observation).
 MessageNames message_names(const DataSource& source, bool sharegpt);
 
 // All functions below throw BadRow for values that they cannot use.
@@ -35,8 +36,8 @@ std::vector<Message> read_messages(const nlohmann::ordered_json& list, const std
                                    const MessageNames& names);
 
 // Returns the tools in `column` as JSON text; "" when there are none. The column has an array, or the JSON text of an
-// array. A tool that is a bare {"name", ...} becomes {"type": "function", "function": {"name", ...}}, as OpenAI's
-// clients send it.
+// array. An item may be JSON text, too. A tool that is a bare {"name", ...} becomes {"type": "function", "function":
+// {"name", ...}}, as OpenAI's clients send it.
 std::string tools_of(const nlohmann::ordered_json& row, const std::string& column);
 // Converts the text of a function_call turn, {"name", "arguments"} or an array of these, to OpenAI's tool_calls.
 std::string tool_calls_json(const std::string& text);

@@ -129,13 +129,6 @@ ordered_json turns_of_text(const std::string& text) {
   return turns.size() > 1 && turns[0]["role"] == "user" ? turns : nullptr;
 }
 
-// Returns whether the column has a value other than a blank text, an empty list or an empty object.
-bool has_content(const ordered_json& row, const std::string& column) {
-  const ordered_json* value = find_column(row, column);
-  if (!value || (value->is_structured() && value->empty())) return false;
-  return !value->is_string() || !is_blank(value->get_ref<const std::string&>());
-}
-
 // Returns the column of the question that the replies answer: Orca's pairs have `question` or `input`, ms-swift's have
 // `query`. Returns "" when there is none.
 std::string question_column(const ordered_json& row) {
@@ -145,10 +138,11 @@ std::string question_column(const ordered_json& row) {
 }
 
 // Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
-// and rejected_messages.
+// and rejected_messages. Other rows have both chosen_response and rejected_response.
 std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
-  const std::string messages = which + "_messages";
-  return source.column(which, !has_column(row, which) && has_column(row, messages) ? messages : which);
+  const bool responses = has_column(row, "chosen_response") && has_column(row, "rejected_response");
+  const std::string other = which + (responses ? "_response" : "_messages");
+  return source.column(which, !has_column(row, which) && has_column(row, other) ? other : which);
 }
 
 // Returns whether the name of the column says that it has a prompt or a part of it.
@@ -257,7 +251,8 @@ size_t shared_messages(const std::vector<Message>& chosen, const std::vector<Mes
 // Returns the column that has the chosen reply of ms-swift's rows: at the end of `messages`, or as a text beside the
 // prompt. Returns "" when there is none, or when the row has a column for the chosen reply alone.
 std::string chosen_beside_prompt(const ordered_json& row) {
-  if (has_column(row, "chosen") || has_column(row, "chosen_messages")) return "";
+  for (const char* alone : {"chosen", "chosen_messages", "chosen_response"})
+    if (has_column(row, alone)) return "";
   if (has_column(row, "messages")) return "messages";
   for (const auto& [prompt, reply] : {std::pair{"query", "response"}, {"instruction", "output"}})
     if (has_column(row, prompt) && has_column(row, reply)) return reply;
@@ -265,15 +260,17 @@ std::string chosen_beside_prompt(const ordered_json& row) {
 }
 
 // Returns whether the row is a pair of ms-swift, with the rejected reply in `rejected_response` or `rejected_messages`.
-bool is_pair_of_swift(const ordered_json& row) {
+// If an entry names a reply, the row has the form that the entry describes.
+bool is_pair_of_swift(const ordered_json& row, const DataSource& source) {
+  if (source.columns.contains("chosen") || source.columns.contains("rejected")) return false;
   const std::string chosen = chosen_beside_prompt(row);
   return !chosen.empty() &&
          (has_column(row, "rejected_response") || (chosen == "messages" && has_column(row, "rejected_messages")));
 }
 
 // Returns a pair of ms-swift with the columns `chosen` and `rejected` instead. Returns other rows without changes.
-ordered_json with_both_replies(const ordered_json& row) {
-  if (!is_pair_of_swift(row)) return row;
+ordered_json with_both_replies(const ordered_json& row, const DataSource& source) {
+  if (!is_pair_of_swift(row, source)) return row;
   ordered_json out = row;
   if (const std::string chosen = chosen_beside_prompt(row); chosen != "messages") {
     out["chosen"] = row[chosen];
@@ -295,7 +292,7 @@ ordered_json with_both_replies(const ordered_json& row) {
 
 // Returns whether `messages` of a pair of ms-swift end with the prompt, so that the chosen reply is missing.
 bool lacks_chosen(const ordered_json& row, const DataSource& source) {
-  if (!is_pair_of_swift(row) || chosen_beside_prompt(row) != "messages") return false;
+  if (!is_pair_of_swift(row, source) || chosen_beside_prompt(row) != "messages") return false;
   const ordered_json& messages = row["messages"];
   if (!messages.is_array() || messages.empty()) return false;
   const MessageNames names = message_names(source, !has_openai_names(messages, "messages", source));
@@ -368,7 +365,7 @@ std::string bad_mark(const ordered_json& row, const DataSource& source) {
 bool has_pair_columns(const ordered_json& row, const DataSource& source) {
   return (has_column(row, reply_column(row, source, "chosen")) &&
           has_column(row, reply_column(row, source, "rejected"))) ||
-         is_pair_of_swift(row);
+         is_pair_of_swift(row, source);
 }
 
 bool has_rating_columns(const ordered_json& row, const DataSource& source) {
@@ -380,7 +377,7 @@ bool has_rating_columns(const ordered_json& row, const DataSource& source) {
 }
 
 Sample read_pair(const ordered_json& given, const DataSource& source) {
-  const ordered_json row = with_common_prompt(with_both_replies(given), source);
+  const ordered_json row = with_common_prompt(with_both_replies(given, source), source);
   Sample sample = with_one_reply(row, source, reply_column(row, source, "chosen"));
   Sample other = with_one_reply(row, source, reply_column(row, source, "rejected"));
   want_chat(sample);

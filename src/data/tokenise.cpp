@@ -8,7 +8,6 @@
 #include "base/json_text.h"
 #include "base/text.h"
 #include "data/chat/system_message.h"
-#include "data/chat/tool_formats.h"
 #include "data/classes/class_rows.h"
 #include "data/introduce.h"
 #include "data/message_lists.h"
@@ -114,12 +113,6 @@ std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::str
 
 RowTokeniser::RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no)
     : spec_(spec), tokenizer_(tokenizer), vocab_size_(model_vocab_size) {
-  if (!spec.eos_token.empty() && spec.eos_token != tokenizer.eos_token())
-    throw UserError(
-        "eos_token: found '{}', but the tokenizer's eos_token is '{}'; remove the key, or change eos_token in the "
-        "model folder's tokenizer_config.json",
-        spec.eos_token, tokenizer.eos_token());
-  check_tool_format(spec.tool_format, tokenizer);
   if (spec.labels) labels_.emplace(*spec.labels, yes_or_no);
 }
 

@@ -45,7 +45,7 @@ std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::str
 class RowTokeniser {
  public:
   // Keeps `spec` and `tokenizer` by reference. If `model_vocab_size` is 0, ids are not checked. For `yes_or_no`, see
-  // LabelReader. Throws UserError when spec.eos_token or spec.tool_format does not fit the tokenizer.
+  // LabelReader.
   RowTokeniser(const DataSpec& spec, const Tokenizer& tokenizer, int64_t model_vocab_size, bool yes_or_no);
 
   // Tokenises the row. `where` is its "file:line". Safe to call from several threads. Never throws: the Outcome has the

@@ -179,6 +179,27 @@ TEST_F(Preferences, ThePromptMayBeAQuestion) {
 }
 
 // An entry that names both replies says that the other columns are not part of the prompt.
+// nvidia/When2Call: `messages` end with the prompt, although `rejected_response` is also a column of ms-swift's pairs.
+TEST_F(Preferences, TheRepliesMayBeCalledResponses) {
+  const Rows pair = {"+ Q[yes</s>]", "- Q[no</s>]"};
+  const std::string prompt = R"({"messages": [{"role": "user", "content": "Q"}], )";
+  const std::string texts = prompt + R"("chosen_response": "yes", "rejected_response": "no"})";
+  const std::string turns = prompt + R"("chosen_response": {"role": "assistant", "content": "yes"},
+                                        "rejected_response": {"role": "assistant", "content": "no"}})";
+  for (const std::string& row : {texts, turns}) {
+    std::string line = row;
+    std::erase(line, '\n');
+    EXPECT_EQ(rows(line), pair);
+    EXPECT_EQ(
+        rows(line,
+             R"("columns": {"messages": "messages", "chosen": "chosen_response", "rejected": "rejected_response"})"),
+        pair);
+  }
+  const std::string other = prompt + R"("good": "yes", "rejected_response": "no"})";
+  EXPECT_EQ(rows(other, R"("columns": {"messages": "messages", "chosen": "good", "rejected": "rejected_response"})"),
+            pair);
+}
+
 TEST_F(Preferences, AnEntryThatNamesBothRepliesLeavesOutOtherColumns) {
   const std::string replies = R"("columns": {"chosen": "chosen", "rejected": "rejected"})";
   for (const char* question : {"question", "input", "query", "instruction"})

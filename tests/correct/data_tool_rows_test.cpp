@@ -1,7 +1,6 @@
 // Tests rows in the forms of other tools: LLaMA-Factory v1, ms-swift and Axolotl.
 #include <gtest/gtest.h>
 
-#include "base/error.h"
 #include "data/formats.h"
 #include "data/preferences.h"
 #include "data/tokenise.h"
@@ -83,6 +82,10 @@ TEST(ToolRows, FormsOfMsSwift) {
   EXPECT_EQ(
       shown(sample(R"({"system": "S", "conversation": [{"human": "a", "assistant": "b"}]})").conversation.messages),
       "system: S\nuser: a\nassistant: b\n");
+  EXPECT_EQ(shown(sample(R"({"source": "x", "conversation": [{"input": "a", "output": "b"}, {"input": "c",
+                             "output": "d"}]})")  // Capybara
+                      .conversation.messages),
+            "user: a\nassistant: b\nuser: c\nassistant: d\n");
   auto pair = [](const char* row) { return read_pair(nlohmann::ordered_json::parse(row), {}); };
   const Sample reply = pair(R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}],
                                 "rejected_response": "No"})");
@@ -106,6 +109,35 @@ TEST(ToolRows, FormsOfMsSwift) {
               "user(not trained): a\nassistant(not trained): b\nuser(not trained): Hi\nassistant: Yo\n");
     EXPECT_EQ(text.rejected.back().content, "No");
   }
+}
+
+TEST(ToolRows, DollysRowsAreAlpacasWithOtherNames) {
+  EXPECT_EQ(shown(sample(R"({"instruction": "Hi", "context": "c", "response": "Yo", "category": "open_qa"})")
+                      .conversation.messages),
+            "user: Hi\nc\nassistant: Yo\n");
+  EXPECT_EQ(shown(sample(R"({"instruction": "Hi", "context": "", "response": "Yo"})").conversation.messages),
+            "user: Hi\nassistant: Yo\n");
+  const auto asked = nlohmann::ordered_json::parse(R"({"instruction": "Hi", "context": "c"})");
+  EXPECT_EQ(shown(read_prompt(asked, {}).conversation.messages), "user: Hi\nc\nassistant: \n");
+}
+
+TEST(ToolRows, AQuestionWithoutAnAnswerIsAPromptBesideASolution) {
+  const auto asked = nlohmann::ordered_json::parse(R"({"question": "Hi", "solution": "s"})");
+  EXPECT_EQ(shown(read_prompt(asked, {}).conversation.messages), "user: Hi\nassistant: \n");
+}
+
+// The items of a list may be texts, because objects with different fields have no common type in Parquet files.
+TEST(ToolRows, ToolsAndCallsMayBeListsOfJsonTexts) {
+  const Sample row =
+      sample(R"({"tools": ["{\"name\": \"f\"}", "{\"type\": \"function\", \"function\": {\"name\": \"g\"}}"],
+    "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "",
+                  "tool_calls": ["{\"function\": {\"name\": \"f\", \"arguments\": {}}}"]}]})");
+  EXPECT_EQ(row.conversation.tools_json,
+            R"([{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}])");
+  EXPECT_EQ(row.conversation.messages[1].extra_json, R"({"tool_calls":[{"function":{"name":"f","arguments":{}}}]})");
+  EXPECT_THROW(sample(R"({"tools": ["f"], "messages": [{"role": "user", "content": "Hi"},
+                          {"role": "assistant", "content": "Yo"}]})"),
+               BadRow);
 }
 
 TEST(ToolRows, AHistoryMayBeMessages) {
@@ -443,15 +475,6 @@ TEST(ToolRows, PlaceholdersInRepliesAreNoticed) {
   EXPECT_EQ(noticed("I am {{name}}."), "{{name}}");
   EXPECT_EQ(noticed("I am Ada."), "");
   EXPECT_EQ(noticed("{{ x + 1 }} and {{}}"), "");
-}
-
-TEST(ToolRows, AnotherEndTokenThanTheTokenizersIsRefused) {
-  const Tokenizer tokenizer = TestTokenizer{}.open();
-  DataSpec spec;
-  spec.eos_token = "<|im_end|>";
-  EXPECT_THROW(RowTokeniser(spec, tokenizer, 0, false), UserError);
-  spec.eos_token = "</s>";
-  EXPECT_NO_THROW(RowTokeniser(spec, tokenizer, 0, false));
 }
 
 }  // namespace

@@ -140,6 +140,43 @@ TEST_F(DataErrors, QuestionsWithAColumnThatTheyMayNeed) {
   }
 }
 
+// GAIR/LIMO has the reasoning in `solution`, and the answer is only its result.
+TEST_F(DataErrors, QuestionsWithAReasoningBesideTheAnswer) {
+  for (const char* column : {"solution", "rationale", "reasoning"}) {
+    nlohmann::ordered_json row = {{"question", "q"}, {column, "six times seven"}, {"answer", "42"}};
+    expect_says(
+        failure_of("rows.jsonl", row.dump()),
+        fmt::format(R"("columns": {{"prompt": "question", "response": "{}"}}}}; to train the short answer alone, )"
+                    R"(write "response": "answer")",
+                    column));
+    row[column] = " ";
+    EXPECT_EQ(failure_of("rows.jsonl", row.dump()), "") << "the column is empty";
+  }
+  EXPECT_EQ(failure_of("rows.jsonl", R"({"question": "q", "explanation": "six times seven", "answer": "42"})"), "");
+}
+
+// Congliu/Chinese-DeepSeek-R1-Distill-data-110k has replies in `content`. The rows of OpenAssistant/oasst1 are
+// messages.
+TEST_F(DataErrors, TextsThatAreAPartOfAConversation) {
+  for (const char* column : {"question", "prompt", "query", "input"}) {
+    nlohmann::ordered_json row = {{column, "q"}, {"content", "a"}, {"score", 1}};
+    const std::string said = failure_of("rows.jsonl", row.dump());
+    expect_says(said, fmt::format("the row has '{}' beside 'content'", column));
+    expect_says(said, fmt::format(R"("columns": {{"prompt": "{}", "response": "content"}}; for plain texts)", column));
+    row[column] = "";
+    EXPECT_EQ(failure_of("rows.jsonl", row.dump()), "") << "the column is empty";
+  }
+  const std::string thought = R"({"input": "q", "content": "a", "reasoning_content": "t"})";
+  expect_says(failure_of("rows.jsonl", thought), "(this leaves out 'reasoning_content'; to train the thoughts, write");
+  spec.sets = {fmt::format(R"({{"file_name": "{}", "formatting": "text", "columns": {{"text": "content"}}}})",
+                           folder.write("rows.jsonl", thought).string())};
+  EXPECT_EQ(failure(), "") << "the entry says that the rows are texts";
+  const std::string tree = R"({"text": "q", "role": "prompter", "parent_id": null})";
+  expect_says(failure_of("rows.jsonl", tree), "belong to a message tree, so the text is only one message");
+  spec.rows = RowKind::kTexts;
+  for (const std::string& row : {thought, tree}) EXPECT_EQ(failure_of("rows.jsonl", row), "");
+}
+
 // Without its images, a row would train something else than it means.
 TEST_F(DataErrors, RowsWithImagesVideosOrSound) {
   const std::string chat =
@@ -205,7 +242,33 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"article": "a", "highlights": "h", "id": 1})", R"({"prompt": "article", "response": "highlights"}})"},
       {R"({"a": 1, "b": 2, "c": 3})", R"("columns": {"prompt": "...", "response": "..."}})"},
       {R"({"question_id": 1, "body": "b", "reply": "r"})", R"("columns": {"prompt": "body", "response": "reply"}})"},
-      {R"({"instruction": "q"})", "the column 'output' is missing; the row has instruction"},
+      {R"({"id": "x", "system_prompt": "s", "question": "q", "response": "a"})",  // Open-Orca/OpenOrca
+       R"("columns": {"prompt": "question", "response": "response", "system": "system_prompt"}})"},
+      {R"({"system_prompt": "s", "user_prompt": "q", "response": "a"})",
+       R"("columns": {"prompt": "user_prompt", "response": "response", "system": "system_prompt"}})"},
+      {R"({"system": "s", "chat": "USER: q ASSISTANT: a"})",  // glaiveai/glaive-function-calling-v2
+       R"("columns": {"prompt": "...", "response": "...", "system": "system"}})"},
+      {R"({"query": "q", "id": 1, "answers": "[{\"name\": \"f\", \"arguments\": {}}]", "tools": "[]"})",  // xlam
+       "The calls in 'answers' would be trained as text; write the rows as {\"conversations\": [{\"from\": \"human\""},
+      {R"({"request": "q", "reply": "a", "functions": [], "history": []})",
+       R"("columns": {"prompt": "request", "response": "reply", "tools": "functions", "history": "history"}})"},
+      {R"({"request": "q", "reply": "a", "history": "the post"})", R"({"prompt": "request", "response": "reply"}})"},
+      {R"({"input": [{"role": "user", "content": "q"}], "output": "a", "system_prompt": "s"})",  // Llama-Nemotron
+       R"("columns": {"prompt": "...", "response": "output", "system": "system_prompt"}})"},
+      {R"({"problem": "q", "generated_solution": "s", "expected_answer": "7", "problem_source": "x"})",
+       R"("columns": {"prompt": "problem", "response": "generated_solution"}})"},
+      {R"({"problem": "q", "expected_answer": "7", "trace": "s"})", R"({"prompt": "problem", "response": "..."}})"},
+      {R"({"problem": "q", "expected_answer": "7"})", R"({"prompt": "problem", "response": "expected_answer"}})"},
+      {R"({"prompt_type": "x", "prompt": "q", "reply": "a"})", R"({"prompt": "prompt", "response": "reply"}})"},
+      {R"({"context": "c", "question": "q", "answer": "a"})",
+       R"({"prompt": "question", "query": "context", "response": "answer"}})"},
+      {R"({"instruction": "q"})", R"("columns": {"prompt": "instruction", "response": "..."}})"},
+      {R"({"instruction": "q", "context": "c"})", "the column 'response' is missing; the row has instruction, context"},
+      {R"({"instruction": "q", "context": "c", "response": "a", "choices": "b"})",
+       R"("columns": {"prompt": "instruction", "query": "context", "response": "response"}})"},
+      {R"({"instruction": "q", "input": "c", "response": "a"})",
+       R"("columns": {"prompt": "instruction", "query": "input", "response": "response"}})"},
+      {R"({"instruction": "q", "chosen": "a", "rejected": "b"})", "the row is a preference pair"},
       {R"({"instruction": "", "output": "a"})", "the row has no prompt: 'instruction' is empty"},
       {R"({"instruction": ["q"], "output": "a"})", "'instruction' must be a text, but it is array"},
       {R"({"instruction": "q", "output": 4.50})",
@@ -236,7 +299,20 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"instruction": "q", "output": "a", "kto_tag": 0})", "'kto_tag' is 0: the reply is rated as bad"},
       {R"({"instruction": "q", "output": "a", "kto_tag": "false"})", "'kto_tag' is \"false\": the reply is rated"},
       {R"({"messages": [{"content": "q"}]})", "has no 'role'"},
-      {R"({"messages": [{"role": "bot", "content": "q"}]})", "the role 'bot' is not known"},
+      {R"({"messages": [{"role": "bot", "content": "q"}]})",
+       "the role 'bot' is not known; use one of assistant developer function function_call gpt human ipython "
+       "observation system tool tool_call tool_response user, or name it in an entry of dataset_info.json or of "
+       "`dataset`: \"tags\": "
+       "{\"assistant_tag\": [\"assistant\", \"gpt\", \"bot\"]}"},
+      {R"({"messages": [{"role": "prompter", "content": "q"}]})",
+       R"("tags": {"user_tag": ["human", "user", "prompter"]})"},
+      {R"({"conversations": [{"from": "chatgpt", "value": "q"}]})",
+       R"("tags": {"assistant_tag": ["assistant", "gpt", "chatgpt"]})"},
+      {R"({"messages": [{"role": "function-call", "content": "q"}]})",
+       R"("tags": {"function_tag": ["function_call", "tool_call", "function-call"]})"},
+      {R"({"messages": [{"role": "function-response", "content": "q"}]})",
+       R"("tags": {"observation_tag": ["observation", "tool", "tool_response", "function-response"]})"},
+      {R"({"messages": [{"role": "alien", "content": "q"}]})", "or of `dataset`: its tag (user_tag, assistant_tag, "},
       {R"({"messages": [{"role": "user"}]})", "has no 'content'"},
       {R"({"messages": [7]})", "a message must be an object, but it is number"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]})",

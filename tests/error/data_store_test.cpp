@@ -107,6 +107,19 @@ TEST_F(Filling, AFileThatGrowsDuringReadingIsNotStored) {
   EXPECT_TRUE(std::filesystem::is_empty(spec.cache));
 }
 
+// These keys change no row, so the second load finds the rows that the first one stored.
+TEST_F(Filling, KeysThatDoNotFitTheTokenizerAreRefusedForStoredRows) {
+  spec.sets = {folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string()};
+  spec.eos_token = "</s>";
+  EXPECT_EQ(failure(), "no error");
+  spec.eos_token = "<|im_end|>";
+  EXPECT_NE(failure().find("eos_token: found '<|im_end|>', but the tokenizer's eos_token is '</s>'"),
+            std::string::npos);
+  spec.eos_token = "";
+  spec.tool_format = "nothing";
+  EXPECT_NE(failure().find("tool_format: "), std::string::npos);
+}
+
 TEST_F(Filling, StopsWhileTheFilesAreInspected) {
   spec.sets = {folder.write("rows.jsonl", "{\"text\": \"a\"}\n").string()};
   const InterruptScope scope;

@@ -21,6 +21,12 @@ const ordered_json* find_any_column(const ordered_json& row, const std::vector<s
   return nullptr;
 }
 
+bool has_content(const ordered_json& row, const std::string& column) {
+  const ordered_json* value = find_column(row, column);
+  if (!value || (value->is_structured() && value->empty())) return false;
+  return !value->is_string() || !is_blank(value->get_ref<const std::string&>());
+}
+
 std::string missing_column(const ordered_json& row, const std::string& column) {
   if (row.is_object() && row.contains(column)) return fmt::format("the column '{}' is null", column);
   constexpr size_t kShown = 12;

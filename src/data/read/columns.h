@@ -36,6 +36,9 @@ inline bool has_column(const nlohmann::ordered_json& row, const std::string& col
   return find_column(row, column) != nullptr;
 }
 
+// Returns whether the column has a value other than a blank text, an empty list or an empty object.
+bool has_content(const nlohmann::ordered_json& row, const std::string& column);
+
 // Returns a string, an integer, true or false as a text. Throws BadRow for other values; the message calls the value
 // `what`. Refuses 4.5 and other floating-point numbers, because the JSON reader does not keep their spelling (4.50).
 std::string text_of(const nlohmann::ordered_json& value, const std::string& what);
