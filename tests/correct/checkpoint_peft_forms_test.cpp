@@ -160,6 +160,29 @@ TEST(PeftForms, TablesThatNoListNames) {
                     HasSubstr("resize_token_embeddings(" + rows + ")"), HasSubstr("add only those")));
 }
 
+// The tables have the family's names. A tied head has the embedding's values.
+TEST(PeftForms, TablesWithOtherNamesThatNoListNames) {
+  for (const auto& [name, tables] :
+       std::vector<std::pair<std::string, std::vector<std::string>>>{{"gpt2", {"transformer.wte", "lm_head"}},
+                                                                     {"gpt_neox", {"gpt_neox.embed_in", "embed_out"}}}) {
+    SCOPED_TRACE(name);
+    const Model model = model_of(name);
+    NamedArrays more;
+    std::vector<std::string> last;
+    for (const std::string& table : tables) {
+      more.emplace_back("base_model.model." + table + ".weight",
+                        HostArray::zeros({DType::kF32, {model.config.vocab_size, model.config.hidden_size}}));
+      last.push_back(last_part(table));
+    }
+    const TempFolder folder;
+    copy_adapter(
+        reference_model(name) / "adapter_final", folder / "tables", [](std::string key) { return key; }, more);
+    const LoraOptions options = adapter_options(open_adapter(folder / "tables"), model);
+    EXPECT_THAT(options.saved, testing::UnorderedElementsAreArray(last));
+    EXPECT_THAT(without_stored(options).saved, testing::IsEmpty());
+  }
+}
+
 TEST(PeftForms, LoraWeightsOfSingleExperts) {
   const TempFolder folder;
   const fs::path from = reference_model("mixtral") / "adapter_final";

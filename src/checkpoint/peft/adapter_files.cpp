@@ -165,21 +165,15 @@ std::vector<std::string> other_names(std::string_view module) {
   return module.starts_with("lm_head") ? std::vector{replaced("", kWrapped)} : std::vector<std::string>();
 }
 
-// Returns whether modules_to_save or only_stored selects the tensor.
-bool is_listed(const AdapterConfig& config, std::string_view tensor) {
-  const auto selects = [&](const std::string& module) { return saved_with(tensor, module); };
-  return std::ranges::any_of(config.modules_to_save, selects) || std::ranges::any_of(config.only_stored, selects);
+// Returns whether modules_to_save selects the tensor.
+bool is_saved(const AdapterConfig& config, std::string_view tensor) {
+  return std::ranges::any_of(config.modules_to_save,
+                             [&](const std::string& module) { return saved_with(tensor, module); });
 }
 
-void find_only_stored(const TensorFile& file, AdapterConfig& config) {
-  for (const char* table : {"embed_tokens", "lm_head"})
-    for (const TensorEntry& entry : file.entries())
-      if (!is_listed(config, entry.name) && entry.name.ends_with(fmt::format(".{}.weight", table)))
-        config.only_stored.push_back(table);
-}
-
-// Sorts an adapter's tensors by module and part. Throws UserError on an unknown key.
-std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterConfig& config) {
+// Sorts an adapter's tensors by module and part. Throws UserError on an unknown key. If `tables`, a weight that
+// modules_to_save does not name is accepted: it may be a table that is only stored.
+std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterConfig& config, bool tables) {
   std::vector<AdapterTensor> tensors;
   for (const TensorEntry& entry : file.entries()) {
     std::string_view name = entry.name;
@@ -191,7 +185,8 @@ std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterCon
     name.remove_prefix(kModulePrefix.size());
     if (!is_float(entry.shape.dtype)) refuse("is not a float tensor");
     const auto [module, part] = module_and_part(name);
-    if (part == AdapterPart::kSaved && !is_listed(config, name))
+    const bool other_weight = tables && name.ends_with(".weight") && name.find(".lora_") == std::string_view::npos;
+    if (part == AdapterPart::kSaved && !other_weight && !is_saved(config, name))
       refuse("is neither a LoRA weight nor part of modules_to_save");
     tensors.push_back({std::string(module), part, &entry});
   }
@@ -350,8 +345,7 @@ TensorFile open_adapter_weights(const fs::path& folder) {
 AdapterFolder read_adapter(const fs::path& folder, AdapterSupport support) {
   AdapterConfig config = read_adapter_config(folder, support);
   TensorFile file = open_adapter_weights(folder);
-  if (support.modules_to_save) find_only_stored(file, config);
-  std::vector<AdapterTensor> tensors = name_tensors(file, config);
+  std::vector<AdapterTensor> tensors = name_tensors(file, config, support.modules_to_save);
   AdapterFolder adapter{std::move(config), std::move(file), std::move(tensors)};
   bool lora = false;
   for (size_t i = 0; i < adapter.tensors.size(); ++i) {

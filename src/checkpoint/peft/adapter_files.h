@@ -36,10 +36,7 @@ struct AdapterConfig {
   // that match the pattern. If several patterns match a module, the first one counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
-  std::vector<std::string> modules_to_save;  // modules that are trained in full
-  // Modules that the file stores although modules_to_save does not name them: read_adapter adds the embedding and the
-  // head, which PEFT stores if the vocabulary was resized. Such a module replaces the base's, and is not trained.
-  std::vector<std::string> only_stored;
+  std::vector<std::string> modules_to_save;    // modules that are trained in full
   std::vector<std::string> target_parameters;  // parameters of experts: "mlp.experts.gate_up_proj"
   bool use_rslora = false;
   bool use_dora = false;
@@ -93,7 +90,9 @@ AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSu
 // Opens adapter_model.safetensors, or else adapter_model.bin. Throws UserError like the readers of both formats.
 TensorFile open_adapter_weights(const std::filesystem::path& folder);
 // Reads the config and the tensors. Also checks the tensors: known keys, float dtypes, both A and B for each module,
-// ranks equal to the config's, and magnitudes if and only if use_dora is set.
+// ranks equal to the config's, and magnitudes if and only if use_dora is set. With support.modules_to_save, the result
+// may have weights that modules_to_save does not name. The caller checks that they are the model's embedding and head,
+// which PEFT stores if the vocabulary was resized.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
 
 // Returns the text of adapter_config.json. It has fields for both old and new versions of PEFT.

@@ -144,8 +144,13 @@ AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
   options_.fan_in_fan_out = model.family->fan_in_fan_out;
   options_.dora = config_.use_dora;
   options_.saved = config_.modules_to_save;
-  options_.only_stored = config_.only_stored;
-  options_.saved.insert(options_.saved.end(), config_.only_stored.begin(), config_.only_stored.end());
+  for (const std::string& table : table_names(model)) {
+    const std::string weight = table + ".weight";
+    const bool saved =
+        std::ranges::any_of(options_.saved, [&](const std::string& name) { return saved_with(weight, name); });
+    if (!saved && adapter.find(weight) != nullptr) options_.only_stored.push_back(last_part(table));
+  }
+  options_.saved.insert(options_.saved.end(), options_.only_stored.begin(), options_.only_stored.end());
   if (config_.task_type == "SEQ_CLS" && !model.classifies())
     throw UserError(
         "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or stage: rm if the adapter scores "
