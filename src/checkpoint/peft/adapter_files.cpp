@@ -171,11 +171,26 @@ bool is_saved(const AdapterConfig& config, std::string_view tensor) {
                              [&](const std::string& module) { return saved_with(tensor, module); });
 }
 
+// Returns whether the tensor is a copy in PEFT's wrapper of a saved module: "<module>.original_module.weight" has the
+// base's values, and "<module>.modules_to_save.weight" repeats "<module>.weight". PEFT stores both beside
+// "<module>.weight" if the vocabulary was resized.
+bool is_copy_of_wrapper(const TensorFile& file, const AdapterConfig& config, const std::string& tensor) {
+  return std::ranges::any_of(std::vector<std::string>{".original_module.", ".modules_to_save."},
+                             [&](const std::string& wrapper) {
+                               const size_t at = tensor.find(wrapper);
+                               if (at == std::string::npos) return false;
+                               std::string plain = tensor;
+                               plain.replace(at, wrapper.size(), ".");
+                               return is_saved(config, plain) && file.find(plain) != nullptr;
+                             });
+}
+
 // Sorts an adapter's tensors by module and part. Throws UserError on an unknown key. If `tables`, a weight that
 // modules_to_save does not name is accepted: it may be a table that is only stored.
 std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterConfig& config, bool tables) {
   std::vector<AdapterTensor> tensors;
   for (const TensorEntry& entry : file.entries()) {
+    if (is_copy_of_wrapper(file, config, entry.name)) continue;
     std::string_view name = entry.name;
     const auto refuse = [&](std::string_view why) {
       throw UserError("{}: tensor '{}' {}; merge the adapter into its base with PEFT and use the merged model",
