@@ -319,9 +319,9 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
 void warn_of_result(const Run& run) {
   if (run.adapter.lora && !run.adapter.lora->parameters.empty())
     warn(
-        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but the versions of "
-        "vLLM that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with "
-        "`fettle export`");
+        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but vLLM does not: "
+        "version 0.32 refuses such an adapter, and older versions ignore these weights without a message; for vLLM, "
+        "merge the adapter with `fettle export`");
   if (run.adapter.lora && !run.adapter.merged.empty())
     warn(
         "the adapter was trained on the base with {0} merged into the base, and works only together with it; to use "
