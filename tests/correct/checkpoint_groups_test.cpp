@@ -220,6 +220,9 @@ TEST(Groups, CompressedTensors) {
     Weight symmetric(10, 32, bits, 0);
     std::ranges::fill(symmetric.zeros, 1U << (bits - 1));
     expect_values(compressed_config(bits, nullptr, true), compressed(symmetric, false), symmetric);
+    std::vector<Stored> unset = compressed(weight, true);  // -1: the order is not set
+    unset.push_back(words("weight_g_idx", {weight.inputs}, std::vector<int32_t>(38, -1)));
+    expect_values(compressed_config(bits, 16, false), unset, weight);
   }
 }
 
