@@ -92,6 +92,12 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
       HasSubstr("input_activations"));
 }
 
+TEST_F(BadGroups, AwqWithScaledActivations) {
+  EXPECT_THAT(error(kAwq, {{"h.0.mlp.act.scales", {DType::kF16, {32}}}}),
+              AllOf(HasSubstr("'h.0.mlp.act.scales'"), HasSubstr("AWQ with scaled activations is not implemented"),
+                    HasSubstr("quantization_bit: 4")));
+}
+
 TEST_F(BadGroups, TensorsThatDoNotFit) {
   EXPECT_THAT(error(kGptq, gptq({{"a.qweight", {DType::kF32, {8, 32}}}})), HasSubstr("a matrix of packed i32"));
   EXPECT_THAT(error(kGptq, gptq({{"a.qweight", {DType::kI32, {8, 0}}}})), HasSubstr("a matrix of packed i32"));

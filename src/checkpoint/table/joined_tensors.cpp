@@ -142,6 +142,13 @@ void join_groups(TensorTable& table, const Json& config, const std::filesystem::
   const StoredForm form = stored_form(config, config_file(folder));
   const auto* storage = std::get_if<GroupStorage>(&form);
   if (storage == nullptr) return;
+  const bool awq = storage->packing == GroupStorage::Packing::kAwqGemm || storage->packing == GroupStorage::Packing::kAwqGemv;
+  for (const auto& [name, place] : table.places())
+    if (awq && name.ends_with(".act.scales"))
+      throw UserError(
+          "{} has '{}': AWQ with scaled activations is not implemented; use the original weights of the model, with "
+          "quantization_bit: 4 if they are too large",
+          folder.string(), name);
   const std::string end = "." + std::string(storage->codes_name());
   std::vector<std::string> modules;
   for (const auto& [name, place] : table.places())

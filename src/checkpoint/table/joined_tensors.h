@@ -30,7 +30,8 @@ void join_float8(TensorTable& table, const nlohmann::json& config, const std::fi
 // model stay as they are. Throws UserError like find_quantised().
 void join_bitsandbytes(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
 // Joins integers with their scales and zeros (GroupStorage) as <module>.weight, if the config states such a storage.
-// Throws UserError like find_groups(), and when <module>.weight exists, too.
+// Throws UserError like find_groups(), when <module>.weight exists, too, and when AWQ also scales activations
+// ("<module>.act.scales").
 void join_groups(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
 // For families that read one tensor with all experts of a layer: joins the weights of these experts if the checkpoint
 // has a tensor for each expert. Throws UserError when the weights of two experts have different shapes.
