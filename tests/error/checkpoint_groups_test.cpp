@@ -59,6 +59,7 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
   EXPECT_THAT(config_error(kGptq, {{"is_marlin_format", true}}), HasSubstr("is_marlin_format"));
   EXPECT_THAT(config_error(kGptq, {{"pack_dtype", "int8"}}), HasSubstr("pack_dtype"));
   EXPECT_THAT(config_error(kGptq, {{"dynamic", {{".*down_proj", {{"bits", 8}}}}}}), HasSubstr("dynamic"));
+  EXPECT_THAT(config_error(kAwq, {{"dynamic", {{".*down_proj", {{"bits", 8}}}}}}), HasSubstr("dynamic"));
   EXPECT_THAT(config_error(kAwq, {{"bits", 8}}), HasSubstr("bits is 8"));
   EXPECT_THAT(config_error(kAwq, {{"version", "gemv_fast"}}), AllOf(HasSubstr("version"), HasSubstr("gemm or gemv")));
   EXPECT_THAT(config_error(kAwq, {{"backend", "llm-awq"}}), HasSubstr("backend"));
