@@ -40,31 +40,10 @@ std::string_view suffix(AdapterPart part) {
   return "";
 }
 
-// Returns null when the pattern is not a regular expression.
-std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> compiled(const std::string& pattern) {
-  const std::string whole = "(?:.*\\.)?(?:" + pattern + ")";
-  int error_number = 0;
-  PCRE2_SIZE at = 0;
-  return {pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(), PCRE2_ANCHORED | PCRE2_ENDANCHORED,
-                        &error_number, &at, nullptr),
-          &pcre2_code_free};
-}
-
-// Returns whether `pattern` matches the whole of `path`, or everything after one of its dots: `q_proj` matches
-// `layers.0.q_proj`.
-bool matches(const std::string& pattern, std::string_view path) {
-  const auto code = compiled(pattern);
-  internal_check(code != nullptr, "the pattern '{}' is not a regular expression", pattern);
-  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
-      pcre2_match_data_create_from_pattern(code.get(), nullptr), &pcre2_match_data_free);
-  return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, data.get(), nullptr) >=
-         0;
-}
-
 template <typename T>
-T by_pattern(const std::vector<std::pair<std::string, T>>& patterns, std::string_view path, T otherwise) {
+T by_pattern(const std::vector<std::pair<PathPattern, T>>& patterns, std::string_view path, T otherwise) {
   for (const auto& [pattern, value] : patterns)
-    if (matches(pattern, path)) return value;
+    if (pattern.matches(path)) return value;
   return otherwise;
 }
 
@@ -100,17 +79,17 @@ class AdapterFields {
     }
   }
   template <typename T>
-  void read_patterns(const std::string& name, std::vector<std::pair<std::string, T>>& into) {
+  void read_patterns(const std::string& name, std::vector<std::pair<PathPattern, T>>& into) {
     const OrderedJson* value = field(name);
     if (value == nullptr) return;
     if (!value->is_object()) refuse_value(name, "an object");
-    for (const auto& [pattern, number] : value->items()) {
+    for (const auto& [text, number] : value->items()) {
       if (!(std::is_same_v<T, int64_t> ? number.is_number_integer() : number.is_number()))
         refuse_value(name, "an object whose values are numbers");
-      if (compiled(pattern) == nullptr)
-        throw UserError("{}: '{}' has the pattern '{}', which is not a regular expression", path_.string(), name,
-                        pattern);
-      into.emplace_back(pattern, number.template get<T>());
+      PathPattern pattern(text);
+      if (!pattern.is_expression())
+        throw UserError("{}: '{}' has the pattern '{}', which is not a regular expression", path_.string(), name, text);
+      into.emplace_back(std::move(pattern), number.template get<T>());
     }
   }
   [[noreturn]] void refuse_value(const std::string& name, std::string_view wanted) const {
@@ -256,6 +235,27 @@ Json number(double value) {
 
 }  // namespace
 
+struct PathPattern::Code {
+  std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code;
+};
+
+PathPattern::PathPattern(std::string text) : text_(std::move(text)) {
+  const std::string whole = "(?:.*\\.)?(?:" + text_ + ")";
+  int error_number = 0;
+  PCRE2_SIZE at = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(),
+                                   PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error_number, &at, nullptr);
+  if (code != nullptr) code_ = std::make_shared<const Code>(Code{{code, &pcre2_code_free}});
+}
+
+bool PathPattern::matches(std::string_view path) const {
+  internal_check(is_expression(), "the pattern '{}' is not a regular expression", text_);
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create_from_pattern(code_->code.get(), nullptr), &pcre2_match_data_free);
+  return pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, data.get(),
+                     nullptr) >= 0;
+}
+
 int64_t AdapterConfig::rank(std::string_view path) const {
   return by_pattern(rank_pattern, path, r);
 }
@@ -347,7 +347,8 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (config.r < 1) throw UserError("{}: 'r' is {}, wanted 1 or more", path.string(), config.r);
   for (const auto& [pattern, rank] : config.rank_pattern)
     if (rank < 1)
-      throw UserError("{}: 'rank_pattern' has the rank {} for '{}', wanted 1 or more", path.string(), rank, pattern);
+      throw UserError("{}: 'rank_pattern' has the rank {} for '{}', wanted 1 or more", path.string(), rank,
+                      pattern.text());
   return config;
 }
 
@@ -379,8 +380,9 @@ std::string to_json(const AdapterConfig& config) {
     return list;
   };
   OrderedJson ranks = OrderedJson::object(), alphas = OrderedJson::object();
-  for (const auto& [pattern, rank] : config.rank_pattern) ranks[pattern] = rank;
-  for (const auto& [pattern, alpha] : config.alpha_pattern) alphas[pattern] = OrderedJson::parse(number(alpha).dump());
+  for (const auto& [pattern, rank] : config.rank_pattern) ranks[pattern.text()] = rank;
+  for (const auto& [pattern, alpha] : config.alpha_pattern)
+    alphas[pattern.text()] = OrderedJson::parse(number(alpha).dump());
   const bool saves = !config.modules_to_save.empty();
   std::map<std::string, OrderedJson> fields{
       {"alpha_pattern", alphas},
