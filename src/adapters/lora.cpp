@@ -55,15 +55,6 @@ bool is_expression(const std::vector<std::string>& targets) {
   return targets.size() == 1 && targets[0].find_first_of("*[](){}|\\+?^$") != std::string::npos;
 }
 
-// Returns the whole names of the embedding and the head.
-std::vector<std::string> table_names(const Model& model) {
-  std::vector<std::string> names;
-  if (const std::string head = tied_head(model); !head.empty()) names.push_back(module_of(head));
-  for (const Param& param : model.params)
-    if (param.role == Role::kTokenEmbedding || param.role == Role::kHead) names.push_back(module_of(param.hf_name));
-  return names;
-}
-
 [[noreturn]] void refuse_table(const std::string& target, const std::string& table) {
   throw UserError(
       "lora_target: '{}' names the model's {}, and Fettle has no LoRA for it; leave it out, or set additional_target: "
@@ -312,6 +303,14 @@ bool saved_with(std::string_view parameter, std::string_view saved) {
 std::string tied_head(const Model& model) {
   const bool tied = model.config.tie_word_embeddings && !model.classifies() && !model.family->encoder;
   return tied ? model.family->head + ".weight" : "";
+}
+
+std::vector<std::string> table_names(const Model& model) {
+  std::vector<std::string> names;
+  if (const std::string head = tied_head(model); !head.empty()) names.push_back(module_of(head));
+  for (const Param& param : model.params)
+    if (param.role == Role::kTokenEmbedding || param.role == Role::kHead) names.push_back(module_of(param.hf_name));
+  return names;
 }
 
 bool saves_tied_head(const Model& model, const LoraOptions& options) {

@@ -104,6 +104,8 @@ std::vector<Param> saved_params(const Model& model, const LoraOptions& options);
 // If the model uses its embedding as its head, returns the name that a separate weight of the head would have.
 // Otherwise, and for classifiers, returns "".
 std::string tied_head(const Model& model);
+// Returns the whole names of the modules that are embedding and head, also that of a tied head ("transformer.wte").
+std::vector<std::string> table_names(const Model& model);
 // Returns whether the adapter saves an embedding that is also the head. PEFT keeps a copy for each of the two uses, so
 // the adapter's file has the array under both names.
 bool saves_tied_head(const Model& model, const LoraOptions& options);

@@ -125,6 +125,7 @@ void ModelRepository::open_weights() {
   join_float8(table_, config_, folder_);
   join_bitsandbytes(table_, config_, folder_);
   join_groups(table_, config_, folder_);
+  leave_out_modules_in_floats(table_, config_, folder_);
   join_experts(table_, config_, folder_);
   take_head_for_embedding(table_, config_, folder_);
   total_bytes_ = table_.added_bytes();

@@ -28,6 +28,8 @@ class ModelRepository {
   static ModelRepository open(const std::filesystem::path& folder, Weights weights = Weights::kRequired);
 
   const std::filesystem::path& folder() const { return folder_; }
+  // Returns the content of config.json. If the weights were read, its quantization_config leaves out all modules that
+  // the files have in floats (table/joined_tensors.h).
   const nlohmann::json& config() const { return config_; }
   const std::optional<nlohmann::json>& generation_config() const { return generation_config_; }
 

@@ -26,6 +26,21 @@ void read_sizes(const QuantizationSettings& settings, GroupStorage& out, const c
   out.group = std::max<int64_t>(group, 0);
 }
 
+// Reads the modules that are left out: the list modules_to_not_convert, and GPTQModel's rules for single modules in
+// `dynamic`. There, "-:PATTERN" leaves modules out. Other rules change bits or group size, and are refused.
+void read_excluded(const QuantizationSettings& settings, GroupStorage& out) {
+  out.excluded = settings.modules("modules_to_not_convert", ModuleRule::Match::kPart);
+  const Json rules = settings.at("dynamic", Json::object());
+  if (!rules.is_object()) settings.refuse("dynamic", rules, "an object");
+  for (const auto& [pattern, change] : rules.items()) {
+    const bool leaves_out = pattern.starts_with("-:");
+    if (!leaves_out && !(change.is_object() && change.empty()))
+      settings.refuse("dynamic", rules, "one number of bits and one group size for all modules");
+    if (leaves_out)
+      out.excluded.push_back(module_rule("re:" + pattern.substr(2), ModuleRule::Match::kName, settings.file()));
+  }
+}
+
 }  // namespace
 
 GroupStorage read_gptq(const QuantizationSettings& settings) {
@@ -39,16 +54,7 @@ GroupStorage read_gptq(const QuantizationSettings& settings) {
   if (settings.flag("is_marlin_format", false)) settings.refuse("is_marlin_format", true, "false");
   if (settings.text("pack_dtype", "int32") != "int32")
     settings.refuse("pack_dtype", settings.at("pack_dtype", nullptr), "int32");
-  // GPTQModel's rules for single modules: "-:PATTERN" leaves modules out, other rules change bits or group size.
-  const Json rules = settings.at("dynamic", Json::object());
-  if (!rules.is_object()) settings.refuse("dynamic", rules, "an object");
-  for (const auto& [pattern, change] : rules.items()) {
-    const bool leaves_out = pattern.starts_with("-:");
-    if (!leaves_out && !(change.is_object() && change.empty()))
-      settings.refuse("dynamic", rules, "one number of bits and one group size for all modules");
-    if (leaves_out)
-      out.excluded.push_back(module_rule("re:" + pattern.substr(2), ModuleRule::Match::kName, settings.file()));
-  }
+  read_excluded(settings, out);
   out.only = settings.texts("modules_in_block_to_quantize");
   return out;
 }
@@ -63,7 +69,7 @@ GroupStorage read_awq(const QuantizationSettings& settings) {
     settings.refuse("q_group_size", settings.at("q_group_size", nullptr), "the key group_size instead");
   if (const std::string backend = settings.text("backend", "autoawq"); backend == "llm-awq")
     settings.refuse("backend", backend, "autoawq");
-  out.excluded = settings.modules("modules_to_not_convert", ModuleRule::Match::kPart);
+  read_excluded(settings, out);
   return out;
 }
 

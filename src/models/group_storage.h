@@ -25,7 +25,8 @@ class QuantizationSettings;
 //   awq gemm   qweight [K, N / 8], qzeros [G, N / 8]: a word has outputs in the order 0 2 4 6 1 3 5 7; scales [G, N].
 //   awq gemv   qweight [N, K / 8]; qzeros [N, words], packed along the groups; scales [N, at least G].
 //   packed     weight_packed [N, K * bits / 32]; weight_zero_point [N * bits / 32, G] (missing: all zeros are
-//              2^(bits - 1)); weight_scale [N, G]; weight_g_idx i32 [K] (may be missing).
+//              2^(bits - 1)); weight_scale [N, G]; weight_g_idx i32 [K] (may be missing; if it has a
+//              -1, it is not set, and a group has successive inputs).
 //
 // Sources: the kernels `torch` of GPTQModel and AutoGPTQ, AutoAWQ's awq/modules/linear, compressed-tensors'
 // compressors/pack_quantized.

@@ -130,6 +130,11 @@ Family without_classifier(Family family) {
   return family;
 }
 
+Family with_mlp_as_experts_in_peft(Family family) {
+  family.mlp_is_experts_in_peft = true;
+  return family;
+}
+
 bool carries(const Family& family, std::string_view tensor) {
   return std::ranges::any_of(family.carried, [&](const std::string& prefix) { return tensor.starts_with(prefix); });
 }

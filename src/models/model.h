@@ -203,12 +203,18 @@ struct Family {
   std::function<std::vector<std::string>(const ModelConfig& config)> unused = nullptr;
   // Linear layers within a layer that LoRA leaves out, because PEFT refuses adapters with them.
   std::vector<std::string> without_lora = {};
+  // Under Transformers 5, PEFT reads LoRA on gate_proj, up_proj and down_proj as LoRA on the routed experts. So it does
+  // not load LoRA weights of shared experts or dense MLPs.
+  bool mlp_is_experts_in_peft = false;
   std::string head = "lm_head";  // the module that gives the logits of tokens
   bool encoder = false;          // tokens attend in both directions; such a family can only classify
 };
 
 // Returns the family without a classifier, for families of which Transformers has no ...ForSequenceClassification.
 Family without_classifier(Family family);
+// Returns the family with Family::mlp_is_experts_in_peft set. PEFT's list of such families is
+// _MODEL_TO_CONVERSION_PATTERN of Transformers: those with "qwen2_moe".
+Family with_mlp_as_experts_in_peft(Family family);
 
 // Returns whether the tensor has a prefix of Family::carried. Export and full tuning copy such a tensor unchanged.
 bool carries(const Family& family, std::string_view tensor);

@@ -1,5 +1,7 @@
 #include "models/quantization_config.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "models/config.h"
@@ -63,6 +65,10 @@ const Json* quantization_config(const Json& config) {
   for (const Json* level : {&config, &text_level(config)})
     if (const auto stated = level->find(kQuantization); stated != level->end() && !stated->is_null()) return &*stated;
   return nullptr;
+}
+
+Json* quantization_config(Json& config) {
+  return const_cast<Json*>(quantization_config(std::as_const(config)));
 }
 
 bool remove_quantization(Json& config) {

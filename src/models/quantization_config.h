@@ -31,6 +31,7 @@ StoredForm stored_form(const nlohmann::json& config, const std::string& file);
 // Returns quantization_config, which config.json has at the top or in `text_config`; the one at the top takes
 // precedence. Returns null if there is none, or if it is null. The result is a part of `config`.
 const nlohmann::json* quantization_config(const nlohmann::json& config);
+nlohmann::json* quantization_config(nlohmann::json& config);
 // Removes quantization_config at both places. Returns whether there was one.
 bool remove_quantization(nlohmann::json& config);
 

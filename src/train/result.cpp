@@ -314,14 +314,30 @@ void write_from(const std::filesystem::path& folder, const Run& run, const Model
   writer.finish();
 }
 
+// Returns the modules with LoRA weights that PEFT takes for experts (Family::mlp_is_experts_in_peft).
+std::vector<std::string> taken_for_experts(const Run& run) {
+  std::vector<std::string> out;
+  if (!run.adapter.lora || !run.model.family->mlp_is_experts_in_peft) return out;
+  std::ranges::copy_if(run.adapter.lora->modules, std::back_inserter(out), [](const std::string& module) {
+    return std::set<std::string>{"gate_proj", "up_proj", "down_proj"}.contains(last_part(module));
+  });
+  return out;
+}
+
 }  // namespace
 
 void warn_of_result(const Run& run) {
   if (run.adapter.lora && !run.adapter.lora->parameters.empty())
     warn(
-        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but the versions of "
-        "vLLM that were known in November 2026 ignore them without a message; for vLLM, merge the adapter with "
-        "`fettle export`");
+        "this adapter has LoRA weights of experts or routers (target_parameters). PEFT loads them, but vLLM does not: "
+        "version 0.32 refuses such an adapter, and older versions ignore these weights without a message; for vLLM, "
+        "merge the adapter with `fettle export`");
+  if (const std::vector<std::string> modules = taken_for_experts(run); !modules.empty())
+    warn(
+        "this adapter has LoRA weights of {}. Under Transformers 5, PEFT takes these names in {} for the routed "
+        "experts, so it does not load these weights; for PEFT, merge the adapter with `fettle export`, or train with "
+        "only attention's layers in lora_target",
+        fmt::join(modules, ", "), run.model.family->model_type);
   if (run.adapter.lora && !run.adapter.merged.empty())
     warn(
         "the adapter was trained on the base with {0} merged into the base, and works only together with it; to use "

@@ -7,6 +7,7 @@
 
 #include "checkpoint/repository.h"
 #include "checkpoint/safetensors_writer.h"
+#include "models/model.h"
 #include "reference_models.h"
 #include "temp_folder.h"
 
@@ -220,6 +221,9 @@ TEST(Groups, CompressedTensors) {
     Weight symmetric(10, 32, bits, 0);
     std::ranges::fill(symmetric.zeros, 1U << (bits - 1));
     expect_values(compressed_config(bits, nullptr, true), compressed(symmetric, false), symmetric);
+    std::vector<Stored> unset = compressed(weight, true);  // -1: the order is not set
+    unset.push_back(words("weight_g_idx", {weight.inputs}, std::vector<int32_t>(38, -1)));
+    expect_values(compressed_config(bits, 16, false), unset, weight);
   }
 }
 
@@ -237,6 +241,41 @@ TEST(Groups, ValuesHaveTheModelsDtype) {
       const float steps = static_cast<float>(weight.code(n, k)) - static_cast<float>(weight.zero(n, of));
       EXPECT_EQ(bf16.as<uint16_t>()[at], f32_to_bf16(steps * scale));
     }
+}
+
+// GPTQModel leaves out small linear layers, and quantization_config does not say so.
+TEST(Groups, ModulesInFloatsThatTheConfigDoesNotLeaveOut) {
+  const std::string module = "model.layers.1.self_attn.q_proj";
+  for (const char* model : {"qwen3_gptq", "qwen2_awq"}) {
+    SCOPED_TRACE(model);
+    const ModelRepository base = ModelRepository::open(reference_model(model));
+    const SafetensorsFile file = SafetensorsFile::open(base.folder() / "model.safetensors");
+    const TempFolder folder;
+    std::filesystem::copy_file(base.folder() / "config.json", folder / "config.json");
+    const StoredTensor floats = base.find(module + ".weight");
+    NamedShapes shapes{{module + ".weight", floats.entry->shape}};
+    for (const TensorEntry& entry : file.entries())
+      if (!entry.name.starts_with(module + ".") || entry.name.ends_with("bias"))
+        shapes.emplace_back(entry.name, entry.shape);
+    SafetensorsWriter writer(folder / "model.safetensors", shapes);
+    for (const auto& [name, shape] : shapes) {
+      const HostArray array =
+          name == module + ".weight" ? floats.file->read(*floats.entry) : file.read(*file.find(name));
+      writer.write(name, {array.data(), static_cast<size_t>(array.bytes())});
+    }
+    writer.finish();
+    testing::internal::CaptureStderr();
+    const ModelRepository repository = ModelRepository::open(folder.path());
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("model.layers.{}.self_attn.q_proj (1 of 2 layers)"),
+              std::string::npos);
+    const Model made = make_model(repository.config(), "config.json");
+    auto covered = [&](const std::string& part) {
+      return made.config.groups->covered_layers(made.param("model.layers.{}.self_attn." + part + ".weight"));
+    };
+    EXPECT_EQ(covered("q_proj"), (std::vector<int64_t>{0}));
+    EXPECT_EQ(covered("k_proj"), (std::vector<int64_t>{0, 1}));
+    EXPECT_EQ(base.config(), Json::parse(read_text(base.folder() / "config.json"))) << "all modules have codes";
+  }
 }
 
 // Reading a box of a weight gives the same values as this part of the whole weight.

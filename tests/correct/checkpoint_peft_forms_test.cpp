@@ -160,6 +160,53 @@ TEST(PeftForms, TablesThatNoListNames) {
                     HasSubstr("resize_token_embeddings(" + rows + ")"), HasSubstr("add only those")));
 }
 
+// The tables have the family's names. A tied head has the embedding's values.
+TEST(PeftForms, TablesWithOtherNamesThatNoListNames) {
+  for (const auto& [name, tables] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"gpt2", {"transformer.wte", "lm_head"}}, {"gpt_neox", {"gpt_neox.embed_in", "embed_out"}}}) {
+    SCOPED_TRACE(name);
+    const Model model = model_of(name);
+    NamedArrays more;
+    std::vector<std::string> last;
+    for (const std::string& table : tables) {
+      more.emplace_back("base_model.model." + table + ".weight",
+                        HostArray::zeros({DType::kF32, {model.config.vocab_size, model.config.hidden_size}}));
+      last.push_back(last_part(table));
+    }
+    const TempFolder folder;
+    copy_adapter(
+        reference_model(name) / "adapter_final", folder / "tables", [](std::string key) { return key; }, more);
+    const LoraOptions options = adapter_options(open_adapter(folder / "tables"), model);
+    EXPECT_THAT(options.saved, testing::UnorderedElementsAreArray(last));
+    EXPECT_THAT(without_stored(options).saved, testing::IsEmpty());
+  }
+}
+
+// If the vocabulary was resized, PEFT also stores its wrappers' copies of embedding and head.
+TEST(PeftForms, CopiesOfSavedTables) {
+  const Model model = model_of("llama");
+  const HostArray table = HostArray::zeros({DType::kF32, {model.config.vocab_size, model.config.hidden_size}});
+  NamedArrays more;
+  for (const char* module : {"model.embed_tokens", "lm_head"})
+    for (const char* copy : {"", ".original_module", ".modules_to_save"})
+      more.emplace_back("base_model.model." + std::string(module) + copy + ".weight", table.to(DType::kF32));
+  const TempFolder folder;
+  copy_adapter(
+      reference_model("llama") / "adapter_final", folder / "copies", [](std::string key) { return key; }, more);
+  const auto save = [&](const std::vector<std::string>& modules) {
+    auto config = read_json_file<nlohmann::json>(folder / "copies/adapter_config.json");
+    config["modules_to_save"] = modules;
+    write_text(folder / "copies/adapter_config.json", config.dump());
+    return user_error([&] {
+      EXPECT_THAT(adapter_options(open_adapter(folder / "copies"), model).saved,
+                  testing::UnorderedElementsAre("embed_tokens", "lm_head"));
+    });
+  };
+  EXPECT_EQ(save({"embed_tokens", "lm_head"}), "no error");
+  EXPECT_THAT(save({"embed_tokens"}),
+              AllOf(HasSubstr("2 of "), HasSubstr("'base_model.model.lm_head.modules_to_save.weight'")));
+}
+
 TEST(PeftForms, LoraWeightsOfSingleExperts) {
   const TempFolder folder;
   const fs::path from = reference_model("mixtral") / "adapter_final";

@@ -76,6 +76,19 @@ TEST(GroupStorage, ModulesNotToConvertAreParts) {
   }
 }
 
+// GPTQ and AWQ both have a list, and GPTQModel's rules.
+TEST(GroupStorage, TheListAndTheRulesOfDynamic) {
+  for (const char* model : {"qwen3_gptq", "qwen2_awq"}) {
+    SCOPED_TRACE(model);
+    const std::string name = "model.layers.{}.self_attn.q_proj.weight";
+    Json config = config_of(model);
+    config["quantization_config"]["modules_to_not_convert"] = {"model.layers.1.self_attn.q_proj"};
+    EXPECT_EQ(covered(config, name), (Layers{0}));
+    config["quantization_config"]["dynamic"] = {{"-:.*\\.0\\..*q_proj", Json::object()}};
+    EXPECT_EQ(covered(config, name), (Layers{}));
+  }
+}
+
 // One tensor has a projection of all experts. It does not count as quantised if `ignore` names this projection of one
 // expert. `ignore` may use the names of Transformers 4.
 TEST(GroupStorage, ModulesOfExpertsInOneTensor) {

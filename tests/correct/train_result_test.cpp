@@ -223,6 +223,27 @@ TEST(AdapterResult, LoraWeightsOfExpertsHaveTheBytesThatWereLoaded) {
   }
 }
 
+// PEFT takes gate_proj, up_proj and down_proj of some families for the routed experts.
+TEST(AdapterResult, WarnsOfModulesThatPeftTakesForExperts) {
+  const auto warning = [](const std::string& model, const std::vector<std::string>& targets) {
+    Recipe recipe = reference_recipe(model);
+    recipe.lora_target = targets;
+    const ModelRepository repository = ModelRepository::open(recipe.model_name_or_path);
+    const auto run = make_run(recipe, repository.config(), "config.json", 1);
+    testing::internal::CaptureStderr();
+    warn_of_result(run);
+    return testing::internal::GetCapturedStderr();
+  };
+  for (const char* model : {"deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "qwen3_next", "ernie4_5_moe"}) {
+    EXPECT_THAT(warning(model, {"all"}),
+                testing::AllOf(testing::HasSubstr("down_proj. Under Transformers 5, PEFT takes"),
+                               testing::HasSubstr("fettle export"), testing::HasSubstr("lora_target")))
+        << model;
+    EXPECT_EQ(warning(model, {"o_proj"}), "") << model;
+  }
+  for (const char* model : {"qwen2_moe", "kimi_k2", "llama"}) EXPECT_EQ(warning(model, {"all"}), "") << model;
+}
+
 // PEFT refuses layers_to_transform if target_modules is a pattern, so the pattern has the numbers of the layers.
 TEST(AdapterResult, APatternHasTheNumbersOfTheLayers) {
   Recipe recipe = reference_recipe("mistral3");

@@ -59,6 +59,7 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
   EXPECT_THAT(config_error(kGptq, {{"is_marlin_format", true}}), HasSubstr("is_marlin_format"));
   EXPECT_THAT(config_error(kGptq, {{"pack_dtype", "int8"}}), HasSubstr("pack_dtype"));
   EXPECT_THAT(config_error(kGptq, {{"dynamic", {{".*down_proj", {{"bits", 8}}}}}}), HasSubstr("dynamic"));
+  EXPECT_THAT(config_error(kAwq, {{"dynamic", {{".*down_proj", {{"bits", 8}}}}}}), HasSubstr("dynamic"));
   EXPECT_THAT(config_error(kAwq, {{"bits", 8}}), HasSubstr("bits is 8"));
   EXPECT_THAT(config_error(kAwq, {{"version", "gemv_fast"}}), AllOf(HasSubstr("version"), HasSubstr("gemm or gemv")));
   EXPECT_THAT(config_error(kAwq, {{"backend", "llm-awq"}}), HasSubstr("backend"));
@@ -90,6 +91,12 @@ TEST_F(BadGroups, VariantsThatAreNotImplemented) {
       compressed(Json::object(),
                  {{"config_groups", {{"group_0", {{"weights", weights}, {"input_activations", {{"num_bits", 8}}}}}}}}),
       HasSubstr("input_activations"));
+}
+
+TEST_F(BadGroups, AwqWithScaledActivations) {
+  EXPECT_THAT(error(kAwq, {{"h.0.mlp.act.scales", {DType::kF16, {32}}}}),
+              AllOf(HasSubstr("'h.0.mlp.act.scales'"), HasSubstr("AWQ with scaled activations is not implemented"),
+                    HasSubstr("quantization_bit: 4")));
 }
 
 TEST_F(BadGroups, TensorsThatDoNotFit) {

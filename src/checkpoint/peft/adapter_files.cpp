@@ -40,31 +40,10 @@ std::string_view suffix(AdapterPart part) {
   return "";
 }
 
-// Returns null when the pattern is not a regular expression.
-std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> compiled(const std::string& pattern) {
-  const std::string whole = "(?:.*\\.)?(?:" + pattern + ")";
-  int error_number = 0;
-  PCRE2_SIZE at = 0;
-  return {pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(), PCRE2_ANCHORED | PCRE2_ENDANCHORED,
-                        &error_number, &at, nullptr),
-          &pcre2_code_free};
-}
-
-// Returns whether `pattern` matches the whole of `path`, or everything after one of its dots: `q_proj` matches
-// `layers.0.q_proj`.
-bool matches(const std::string& pattern, std::string_view path) {
-  const auto code = compiled(pattern);
-  internal_check(code != nullptr, "the pattern '{}' is not a regular expression", pattern);
-  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
-      pcre2_match_data_create_from_pattern(code.get(), nullptr), &pcre2_match_data_free);
-  return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, data.get(), nullptr) >=
-         0;
-}
-
 template <typename T>
-T by_pattern(const std::vector<std::pair<std::string, T>>& patterns, std::string_view path, T otherwise) {
+T by_pattern(const std::vector<std::pair<PathPattern, T>>& patterns, std::string_view path, T otherwise) {
   for (const auto& [pattern, value] : patterns)
-    if (matches(pattern, path)) return value;
+    if (pattern.matches(path)) return value;
   return otherwise;
 }
 
@@ -100,17 +79,17 @@ class AdapterFields {
     }
   }
   template <typename T>
-  void read_patterns(const std::string& name, std::vector<std::pair<std::string, T>>& into) {
+  void read_patterns(const std::string& name, std::vector<std::pair<PathPattern, T>>& into) {
     const OrderedJson* value = field(name);
     if (value == nullptr) return;
     if (!value->is_object()) refuse_value(name, "an object");
-    for (const auto& [pattern, number] : value->items()) {
+    for (const auto& [text, number] : value->items()) {
       if (!(std::is_same_v<T, int64_t> ? number.is_number_integer() : number.is_number()))
         refuse_value(name, "an object whose values are numbers");
-      if (compiled(pattern) == nullptr)
-        throw UserError("{}: '{}' has the pattern '{}', which is not a regular expression", path_.string(), name,
-                        pattern);
-      into.emplace_back(pattern, number.template get<T>());
+      PathPattern pattern(text);
+      if (!pattern.is_expression())
+        throw UserError("{}: '{}' has the pattern '{}', which is not a regular expression", path_.string(), name, text);
+      into.emplace_back(std::move(pattern), number.template get<T>());
     }
   }
   [[noreturn]] void refuse_value(const std::string& name, std::string_view wanted) const {
@@ -165,23 +144,32 @@ std::vector<std::string> other_names(std::string_view module) {
   return module.starts_with("lm_head") ? std::vector{replaced("", kWrapped)} : std::vector<std::string>();
 }
 
-// Returns whether modules_to_save or only_stored selects the tensor.
-bool is_listed(const AdapterConfig& config, std::string_view tensor) {
-  const auto selects = [&](const std::string& module) { return saved_with(tensor, module); };
-  return std::ranges::any_of(config.modules_to_save, selects) || std::ranges::any_of(config.only_stored, selects);
+// Returns whether modules_to_save selects the tensor.
+bool is_saved(const AdapterConfig& config, std::string_view tensor) {
+  return std::ranges::any_of(config.modules_to_save,
+                             [&](const std::string& module) { return saved_with(tensor, module); });
 }
 
-void find_only_stored(const TensorFile& file, AdapterConfig& config) {
-  for (const char* table : {"embed_tokens", "lm_head"})
-    for (const TensorEntry& entry : file.entries())
-      if (!is_listed(config, entry.name) && entry.name.ends_with(fmt::format(".{}.weight", table)))
-        config.only_stored.push_back(table);
+// Returns whether the tensor is a copy in PEFT's wrapper of a saved module: "<module>.original_module.weight" has the
+// base's values, and "<module>.modules_to_save.weight" repeats "<module>.weight". PEFT stores both beside
+// "<module>.weight" if the vocabulary was resized.
+bool is_copy_of_wrapper(const TensorFile& file, const AdapterConfig& config, const std::string& tensor) {
+  return std::ranges::any_of(std::vector<std::string>{".original_module.", ".modules_to_save."},
+                             [&](const std::string& wrapper) {
+                               const size_t at = tensor.find(wrapper);
+                               if (at == std::string::npos) return false;
+                               std::string plain = tensor;
+                               plain.replace(at, wrapper.size(), ".");
+                               return is_saved(config, plain) && file.find(plain) != nullptr;
+                             });
 }
 
-// Sorts an adapter's tensors by module and part. Throws UserError on an unknown key.
-std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterConfig& config) {
+// Sorts an adapter's tensors by module and part. Throws UserError on an unknown key. If `tables`, a weight that
+// modules_to_save does not name is accepted: it may be a table that is only stored.
+std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterConfig& config, bool tables) {
   std::vector<AdapterTensor> tensors;
   for (const TensorEntry& entry : file.entries()) {
+    if (is_copy_of_wrapper(file, config, entry.name)) continue;
     std::string_view name = entry.name;
     const auto refuse = [&](std::string_view why) {
       throw UserError("{}: tensor '{}' {}; merge the adapter into its base with PEFT and use the merged model",
@@ -191,7 +179,8 @@ std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterCon
     name.remove_prefix(kModulePrefix.size());
     if (!is_float(entry.shape.dtype)) refuse("is not a float tensor");
     const auto [module, part] = module_and_part(name);
-    if (part == AdapterPart::kSaved && !is_listed(config, name))
+    const bool other_weight = tables && name.ends_with(".weight") && name.find(".lora_") == std::string_view::npos;
+    if (part == AdapterPart::kSaved && !other_weight && !is_saved(config, name))
       refuse("is neither a LoRA weight nor part of modules_to_save");
     tensors.push_back({std::string(module), part, &entry});
   }
@@ -245,6 +234,27 @@ Json number(double value) {
 }
 
 }  // namespace
+
+struct PathPattern::Code {
+  std::unique_ptr<pcre2_code, decltype(&pcre2_code_free)> code;
+};
+
+PathPattern::PathPattern(std::string text) : text_(std::move(text)) {
+  const std::string whole = "(?:.*\\.)?(?:" + text_ + ")";
+  int error_number = 0;
+  PCRE2_SIZE at = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(),
+                                   PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error_number, &at, nullptr);
+  if (code != nullptr) code_ = std::make_shared<const Code>(Code{{code, &pcre2_code_free}});
+}
+
+bool PathPattern::matches(std::string_view path) const {
+  internal_check(is_expression(), "the pattern '{}' is not a regular expression", text_);
+  const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> data(
+      pcre2_match_data_create_from_pattern(code_->code.get(), nullptr), &pcre2_match_data_free);
+  return pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(path.data()), path.size(), 0, 0, data.get(),
+                     nullptr) >= 0;
+}
 
 int64_t AdapterConfig::rank(std::string_view path) const {
   return by_pattern(rank_pattern, path, r);
@@ -337,7 +347,8 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (config.r < 1) throw UserError("{}: 'r' is {}, wanted 1 or more", path.string(), config.r);
   for (const auto& [pattern, rank] : config.rank_pattern)
     if (rank < 1)
-      throw UserError("{}: 'rank_pattern' has the rank {} for '{}', wanted 1 or more", path.string(), rank, pattern);
+      throw UserError("{}: 'rank_pattern' has the rank {} for '{}', wanted 1 or more", path.string(), rank,
+                      pattern.text());
   return config;
 }
 
@@ -350,8 +361,7 @@ TensorFile open_adapter_weights(const fs::path& folder) {
 AdapterFolder read_adapter(const fs::path& folder, AdapterSupport support) {
   AdapterConfig config = read_adapter_config(folder, support);
   TensorFile file = open_adapter_weights(folder);
-  if (support.modules_to_save) find_only_stored(file, config);
-  std::vector<AdapterTensor> tensors = name_tensors(file, config);
+  std::vector<AdapterTensor> tensors = name_tensors(file, config, support.modules_to_save);
   AdapterFolder adapter{std::move(config), std::move(file), std::move(tensors)};
   bool lora = false;
   for (size_t i = 0; i < adapter.tensors.size(); ++i) {
@@ -370,8 +380,9 @@ std::string to_json(const AdapterConfig& config) {
     return list;
   };
   OrderedJson ranks = OrderedJson::object(), alphas = OrderedJson::object();
-  for (const auto& [pattern, rank] : config.rank_pattern) ranks[pattern] = rank;
-  for (const auto& [pattern, alpha] : config.alpha_pattern) alphas[pattern] = OrderedJson::parse(number(alpha).dump());
+  for (const auto& [pattern, rank] : config.rank_pattern) ranks[pattern.text()] = rank;
+  for (const auto& [pattern, alpha] : config.alpha_pattern)
+    alphas[pattern.text()] = OrderedJson::parse(number(alpha).dump());
   const bool saves = !config.modules_to_save.empty();
   std::map<std::string, OrderedJson> fields{
       {"alpha_pattern", alphas},

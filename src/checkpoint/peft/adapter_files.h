@@ -10,6 +10,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -19,6 +20,25 @@
 #include "checkpoint/safetensors_writer.h"
 
 namespace fettle {
+
+// A pattern of rank_pattern or alpha_pattern: a module's name or path, or a regular expression. As in PEFT, it matches
+// the whole path, or everything after one of its dots: `q_proj` matches `layers.0.q_proj`. It is compiled once.
+class PathPattern {
+ public:
+  PathPattern(std::string text);
+  PathPattern(const char* text) : PathPattern(std::string(text)) {}
+
+  const std::string& text() const { return text_; }
+  bool is_expression() const { return code_ != nullptr; }  // false: the text is not a regular expression
+  bool matches(std::string_view path) const;               // only if is_expression()
+  bool operator==(const PathPattern& other) const { return text_ == other.text_; }
+
+ private:
+  struct Code;
+
+  std::string text_;
+  std::shared_ptr<const Code> code_;
+};
 
 // The fields of PEFT's LoraConfig that Fettle supports. Every other field must have a value without effect.
 struct AdapterConfig {
@@ -32,22 +52,18 @@ struct AdapterConfig {
   // exclude_modules, layers_to_transform and layers_pattern as read. They choose modules. Fettle takes the chosen
   // modules from the names of the tensors, and only writes these fields back.
   nlohmann::json selection = nlohmann::json::object();
-  // Each pair has a pattern (a module's name or path, or a regular expression), and the rank or alpha of the modules
-  // that match the pattern. If several patterns match a module, the first one counts.
-  std::vector<std::pair<std::string, int64_t>> rank_pattern;
-  std::vector<std::pair<std::string, double>> alpha_pattern;
-  std::vector<std::string> modules_to_save;  // modules that are trained in full
-  // Modules that the file stores although modules_to_save does not name them: read_adapter adds the embedding and the
-  // head, which PEFT stores if the vocabulary was resized. Such a module replaces the base's, and is not trained.
-  std::vector<std::string> only_stored;
+  // Each pair has a pattern and the rank or alpha of the modules that match it. If several patterns match a module, the
+  // first one counts.
+  std::vector<std::pair<PathPattern, int64_t>> rank_pattern;
+  std::vector<std::pair<PathPattern, double>> alpha_pattern;
+  std::vector<std::string> modules_to_save;    // modules that are trained in full
   std::vector<std::string> target_parameters;  // parameters of experts: "mlp.experts.gate_up_proj"
   bool use_rslora = false;
   bool use_dora = false;
   bool fan_in_fan_out = false;  // true for Conv1D bases (gpt2)
 
-  // The next functions return the values of the module at `path` ("model.layers.0.self_attn.q_proj"). As in PEFT, a
-  // pattern matches the whole path or everything after one of its dots. scale() is alpha / rank; with rsLoRA, alpha /
-  // sqrt(rank).
+  // The next functions return the values of the module at `path` ("model.layers.0.self_attn.q_proj"). scale() is alpha
+  // / rank; with rsLoRA, alpha / sqrt(rank).
   int64_t rank(std::string_view path) const;
   double alpha(std::string_view path) const;
   double scale(std::string_view path) const;
@@ -93,7 +109,9 @@ AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSu
 // Opens adapter_model.safetensors, or else adapter_model.bin. Throws UserError like the readers of both formats.
 TensorFile open_adapter_weights(const std::filesystem::path& folder);
 // Reads the config and the tensors. Also checks the tensors: known keys, float dtypes, both A and B for each module,
-// ranks equal to the config's, and magnitudes if and only if use_dora is set.
+// ranks equal to the config's, and magnitudes if and only if use_dora is set. With support.modules_to_save, the result
+// may have weights that modules_to_save does not name. The caller checks that they are the model's embedding and head,
+// which PEFT stores if the vocabulary was resized.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
 
 // Returns the text of adapter_config.json. It has fields for both old and new versions of PEFT.

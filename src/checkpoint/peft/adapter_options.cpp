@@ -51,14 +51,14 @@ void check_tied(const AdapterFolder& adapter, const Model& model) {
         adapter.file.path().string(), embedding, head);
 }
 
-// Returns how many LoRA tensors the adapter has for the image or sound encoder. PEFT's all-linear adds them. Training
+// Returns the LoRA tensors that the adapter has for the image or sound encoder. PEFT's all-linear adds them. Training
 // on text leaves their lora_B zero, so they have no effect. Throws UserError if such a lora_B is not zero, because
 // Fettle computes only the text model.
-size_t count_carried(const AdapterFolder& adapter, const Model& model) {
-  size_t count = 0;
+std::set<const TensorEntry*> find_carried(const AdapterFolder& adapter, const Model& model) {
+  std::set<const TensorEntry*> out;
   for (const AdapterTensor& tensor : adapter.tensors) {
     if (tensor.part == AdapterPart::kSaved || !carries(*model.family, tensor.module + ".")) continue;
-    ++count;
+    out.insert(tensor.entry);
     if (tensor.part != AdapterPart::kLoraB) continue;
     const HostArray values = adapter.file.read(*tensor.entry).to(DType::kF32);
     if (std::ranges::any_of(values.as<float>(), [](float value) { return value != 0; }))
@@ -67,7 +67,7 @@ size_t count_carried(const AdapterFolder& adapter, const Model& model) {
           "text model; merge the adapter with PEFT",
           adapter.file.path().string(), tensor.module);
   }
-  return count;
+  return out;
 }
 
 // Throws UserError when the adapter has LoRA weights for each expert.
@@ -95,7 +95,7 @@ std::string path_in_file(const std::string& path, const TensorEntry& entry) {
   return name.substr(0, there) + path.substr(here);
 }
 
-// Reads the options of one adapter for one model, in the order of the functions below. Counts the tensors that it
+// Reads the options of one adapter for one model, in the order of the functions below. Remembers the tensors that it
 // recognises.
 class AdapterReading {
  public:
@@ -121,7 +121,7 @@ class AdapterReading {
   void read_ranks_of_parameters();
   // Checks the modules that the adapter has in full (modules_to_save).
   void read_saved();
-  void check_all_known() const;
+  void check_all_known();
 
   bool has_lora(const std::string& linear, int64_t layer) const {
     return adapter_.find(name_of_layer(model_.path_of(linear), layer), AdapterPart::kLoraA) != nullptr;
@@ -132,7 +132,7 @@ class AdapterReading {
   const AdapterConfig& config_;
   const std::string file_;
   LoraOptions options_;
-  size_t known_ = 0;
+  std::set<const TensorEntry*> known_;
 };
 
 AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
@@ -144,8 +144,13 @@ AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
   options_.fan_in_fan_out = model.family->fan_in_fan_out;
   options_.dora = config_.use_dora;
   options_.saved = config_.modules_to_save;
-  options_.only_stored = config_.only_stored;
-  options_.saved.insert(options_.saved.end(), config_.only_stored.begin(), config_.only_stored.end());
+  for (const std::string& table : table_names(model)) {
+    const std::string weight = table + ".weight";
+    const bool saved =
+        std::ranges::any_of(options_.saved, [&](const std::string& name) { return saved_with(weight, name); });
+    if (!saved && adapter.find(weight) != nullptr) options_.only_stored.push_back(last_part(table));
+  }
+  options_.saved.insert(options_.saved.end(), options_.only_stored.begin(), options_.only_stored.end());
   if (config_.task_type == "SEQ_CLS" && !model.classifies())
     throw UserError(
         "{}: this is a classifier's adapter (task_type SEQ_CLS); set stage: cls, or stage: rm if the adapter scores "
@@ -188,7 +193,9 @@ void AdapterReading::read_modules() {
     options_.modules.push_back(linear);
     whole = whole && layers == layers_of_module;
     layers_with.insert(layers.begin(), layers.end());
-    known_ += layers.size() * (options_.dora ? 3 : 2);
+    for (const int64_t layer : layers)
+      for (const AdapterPart part : {AdapterPart::kLoraA, AdapterPart::kLoraB, AdapterPart::kMagnitude})
+        known_.insert(adapter_.find(name_of_layer(model_.path_of(linear), layer), part));
   }
   if (whole) return;
   check_layers(layers_with);
@@ -230,7 +237,7 @@ void AdapterReading::read_parameters() {
         file_);
   for (const Param& param : expert_lora_params(model_, options_))
     for (int64_t layer = 0; layer < param.layer_count(); ++layer)
-      known_ += adapter_.find(param.stored_name(layer)) != nullptr ? 1 : 0;
+      known_.insert(adapter_.find(param.stored_name(layer)));
 }
 
 void AdapterReading::read_ranks_of_parameters() {
@@ -250,7 +257,6 @@ void AdapterReading::read_ranks_of_parameters() {
 }
 
 void AdapterReading::read_saved() {
-  std::set<const TensorEntry*> saved;
   for (const Param& param : saved_params(model_, options_))
     for (int64_t i = 0; i < param.stored_count(); ++i) {
       const std::string name = param.stored_name(i);
@@ -259,23 +265,25 @@ void AdapterReading::read_saved() {
       if (found == nullptr)
         throw UserError("{}: modules_to_save names '{}', whose tensor is missing; save the adapter again", file_, name);
       check_rows(param, *found, file_);
-      saved.insert(found);
+      known_.insert(found);
     }
   if (saves_tied_head(model_, options_)) {
     check_tied(adapter_, model_);
-    saved.insert(adapter_.find(tied_head(model_)));
+    known_.insert(adapter_.find(tied_head(model_)));
   }
-  known_ += saved.size();
 }
 
-void AdapterReading::check_all_known() const {
-  const size_t carried = model_.family->carried.empty() ? 0 : count_carried(adapter_, model_);
-  if (const size_t known = known_ + carried; known != adapter_.tensors.size())
-    throw UserError(
-        "{}: only {} of {} tensors belong to linear layers of the blocks or to saved modules of this {} model; is it "
-        "another model's adapter? LoRA weights outside of the blocks (PEFT's all-linear adds them to a pooler) are not "
-        "supported: merge the adapter with PEFT",
-        file_, known, adapter_.tensors.size(), model_.family->model_type);
+void AdapterReading::check_all_known() {
+  if (!model_.family->carried.empty()) known_.merge(find_carried(adapter_, model_));
+  const auto is_unknown = [&](const AdapterTensor& tensor) { return !known_.contains(tensor.entry); };
+  const auto unknown = std::ranges::find_if(adapter_.tensors, is_unknown);
+  if (unknown == adapter_.tensors.end()) return;
+  throw UserError(
+      "{}: {} of {} tensors belong neither to linear layers of the blocks nor to saved modules of this {} model; the "
+      "first is '{}'. Is it another model's adapter? LoRA weights outside of the blocks (PEFT's all-linear adds them "
+      "to a pooler) are not supported: merge the adapter with PEFT",
+      file_, std::ranges::count_if(adapter_.tensors, is_unknown), adapter_.tensors.size(), model_.family->model_type,
+      unknown->entry->name);
 }
 
 }  // namespace

@@ -174,13 +174,17 @@ GroupParts find_groups(const GroupStorage& storage, const std::string& module,
 std::vector<int32_t> groups_of_inputs(const GroupParts& parts) {
   std::vector<int32_t> out(static_cast<size_t>(parts.inputs));
   const int64_t groups = parts.storage.groups(parts.inputs);
-  if (parts.order_file == nullptr) {
+  if (parts.order_file != nullptr) {
+    const HostArray stored = parts.order_file->read(parts.order);
+    std::ranges::copy(stored.as<int32_t>(), out.begin());
+  }
+  // compressed-tensors fills an order that was not set with -1.
+  const bool unset = parts.storage.packing == Packing::kPacked && std::ranges::find(out, -1) != out.end();
+  if (parts.order_file == nullptr || unset) {
     for (size_t i = 0; i < out.size(); ++i)
       out[i] = parts.storage.group == 0 ? 0 : static_cast<int32_t>(static_cast<int64_t>(i) / parts.storage.group);
     return out;
   }
-  const HostArray stored = parts.order_file->read(parts.order);
-  std::ranges::copy(stored.as<int32_t>(), out.begin());
   for (int32_t group : out)
     if (group < 0 || group >= groups)
       throw UserError("{}: '{}' has the group {}, wanted 0 to {}; download the model again",

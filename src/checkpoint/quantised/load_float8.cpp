@@ -3,6 +3,7 @@
 #include "base/arrays/box_copy.h"
 #include "base/error.h"
 #include "checkpoint/quantised/expert_modules.h"
+#include "checkpoint/quantised/not_stored.h"
 
 namespace fettle {
 namespace {
@@ -10,12 +11,7 @@ namespace {
 // Throws UserError unless the tensor is in 8-bit floats and each block of `rows` x `columns` values has one factor.
 void check_stored(const TensorEntry& entry, const TensorFile& file, const Quantisation& format, int64_t rows,
                   int64_t columns) {
-  if (!entry.float8)
-    throw UserError(
-        "{}: '{}' is not stored in 8-bit floats, although quantization_config in config.json says so; add its module "
-        "to quantization_config's list of modules that are not converted (fp8: modules_to_not_convert, "
-        "compressed-tensors: ignore)",
-        file.path().string(), entry.name);
+  if (!entry.float8) throw not_stored(file, entry, "in 8-bit floats");
   const Float8Parts& parts = *entry.float8;
   const Dims& dims = parts.codes.shape.dims;
   auto whole = [](int64_t block, int64_t of_file, int64_t dim) { return of_file >= dim || of_file % block == 0; };

@@ -8,6 +8,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/quantised/expert_modules.h"
 #include "checkpoint/quantised/group_codes.h"
+#include "checkpoint/quantised/not_stored.h"
 
 namespace fettle {
 namespace {
@@ -19,11 +20,7 @@ std::vector<LayerTensor> find_grouped(const QuantisedWeight& weight, const FindT
     if (entry.joined_experts && std::ranges::all_of(entry.joined_experts->entries,
                                                     [](const TensorEntry& module) { return module.groups != nullptr; }))
       continue;
-    if (!entry.groups)
-      throw UserError(
-          "{}: '{}' is not stored as {}, although quantization_config in config.json says so; add its module to "
-          "quantization_config's list of modules that are not converted",
-          file->path().string(), entry.name, weight.format.name());
+    if (!entry.groups) throw not_stored(*file, entry, fmt::format("as {}", weight.format.name()));
     const GroupParts& parts = *entry.groups;
     if (weight.format.any_order || parts.order_file == nullptr) continue;
     GroupParts in_order = parts;

@@ -1,5 +1,7 @@
 #include "checkpoint/table/joined_tensors.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/gguf/places.h"
 #include "checkpoint/quantised/group_codes.h"
 #include "models/config.h"
@@ -142,6 +145,14 @@ void join_groups(TensorTable& table, const Json& config, const std::filesystem::
   const StoredForm form = stored_form(config, config_file(folder));
   const auto* storage = std::get_if<GroupStorage>(&form);
   if (storage == nullptr) return;
+  const bool awq =
+      storage->packing == GroupStorage::Packing::kAwqGemm || storage->packing == GroupStorage::Packing::kAwqGemv;
+  for (const auto& [name, place] : table.places())
+    if (awq && name.ends_with(".act.scales"))
+      throw UserError(
+          "{} has '{}': AWQ with scaled activations is not implemented; use the original weights of the model, with "
+          "quantization_bit: 4 if they are too large",
+          folder.string(), name);
   const std::string end = "." + std::string(storage->codes_name());
   std::vector<std::string> modules;
   for (const auto& [name, place] : table.places())
@@ -164,6 +175,33 @@ void join_groups(TensorTable& table, const Json& config, const std::filesystem::
       throw UserError("{} has both '{}' and '{}'; remove one of them", folder.string(), entry.name, module + end);
     table.put(place, std::move(entry));
   }
+}
+
+void leave_out_modules_in_floats(const TensorTable& table, Json& config, const std::filesystem::path& folder) {
+  const StoredForm form = stored_form(config, config_file(folder));
+  const auto* storage = std::get_if<GroupStorage>(&form);
+  const Family* family = find_family(config);
+  if (storage == nullptr || family == nullptr) return;
+  std::vector<std::string> left_out, described;
+  for (const Param& param : family->params(family->read(ConfigReader(config, config_file(folder))))) {
+    if (param.role != Role::kLinear) continue;
+    const size_t before = left_out.size();
+    const std::vector<int64_t> covered = storage->covered_layers(param);
+    for (const int64_t layer : covered) {
+      const std::string name = param.stored_name(param.layers.slice_of(layer));
+      const TensorTable::Place* place = table.look_up(name);
+      if (place != nullptr && !table.at(*place).entry->groups) left_out.push_back(module_of(name));
+    }
+    if (const size_t count = left_out.size() - before; count > 0)
+      described.push_back(fmt::format("{} ({} of {} layers)", module_of(param.hf_name), count, param.layer_count()));
+  }
+  if (left_out.empty()) return;
+  info("{}: the files have these modules in floats, although quantization_config does not say so: {}", folder.string(),
+       fmt::join(described, ", "));
+  const char* key = storage->packing == GroupStorage::Packing::kPacked ? "ignore" : "modules_to_not_convert";
+  Json& list = (*quantization_config(config))[key];
+  if (list.is_null()) list = Json::array();
+  for (const std::string& module : left_out) list.push_back(module);
 }
 
 void join_experts(TensorTable& table, const Json& config, const std::filesystem::path& folder) {

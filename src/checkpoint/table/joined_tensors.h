@@ -30,8 +30,13 @@ void join_float8(TensorTable& table, const nlohmann::json& config, const std::fi
 // model stay as they are. Throws UserError like find_quantised().
 void join_bitsandbytes(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
 // Joins integers with their scales and zeros (GroupStorage) as <module>.weight, if the config states such a storage.
-// Throws UserError like find_groups(), and when <module>.weight exists, too.
+// Throws UserError like find_groups(), when <module>.weight exists, too, and when AWQ also scales activations
+// ("<module>.act.scales").
 void join_groups(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);
+// Adds the linear layers that the files store in floats to the modules that quantization_config leaves out, if the
+// config states a GroupStorage. GPTQModel never quantises some small layers and does not record that (in_proj_a of
+// Qwen 3.5). Call it after join_groups(). A log line names the modules.
+void leave_out_modules_in_floats(const TensorTable& table, nlohmann::json& config, const std::filesystem::path& folder);
 // For families that read one tensor with all experts of a layer: joins the weights of these experts if the checkpoint
 // has a tensor for each expert. Throws UserError when the weights of two experts have different shapes.
 void join_experts(TensorTable& table, const nlohmann::json& config, const std::filesystem::path& folder);

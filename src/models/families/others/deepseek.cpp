@@ -195,19 +195,21 @@ Family latent_family(const std::string& model_type, const std::string& architect
 }  // namespace
 
 Family glm4_moe_family() {
-  return without_classifier(decoder_family("glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe));
+  return with_mlp_as_experts_in_peft(
+      without_classifier(decoder_family("glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe)));
 }
 
 Family glm4_moe_lite_family() {
-  return without_classifier(latent_family("glm4_moe_lite", "Glm4MoeLiteForCausalLM", read_glm4_moe_lite));
+  return with_mlp_as_experts_in_peft(
+      without_classifier(latent_family("glm4_moe_lite", "Glm4MoeLiteForCausalLM", read_glm4_moe_lite)));
 }
 
 Family deepseek_v2_family() {
-  return latent_family("deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2);
+  return with_mlp_as_experts_in_peft(latent_family("deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2));
 }
 
 Family deepseek_v3_family() {
-  return latent_family("deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3);
+  return with_mlp_as_experts_in_peft(latent_family("deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3));
 }
 
 Family kimi_k2_family() {

@@ -71,6 +71,7 @@ Family ernie4_5_family() {
 Family ernie4_5_moe_family() {
   Family family = without_classifier(decoder_family("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", read_ernie4_5_moe));
   family.carried = {"model.mtp_"};
+  family.mlp_is_experts_in_peft = true;
   // In checkpoints, the router's correction is [1, experts]. As in Transformers, the router's weight is always f32,
   // because rounding it to 16 bits would change which experts are chosen.
   family.params = [usual = family.params](const ModelConfig& c) {

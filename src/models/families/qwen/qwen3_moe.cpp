@@ -20,7 +20,7 @@ ModelConfig read_qwen3_moe(const ConfigReader& r) {
 }  // namespace
 
 Family qwen3_moe_family() {
-  return decoder_family("qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe);
+  return with_mlp_as_experts_in_peft(decoder_family("qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe));
 }
 
 }  // namespace fettle

@@ -64,6 +64,7 @@ Family qwen3_next_family() {
       decoder_family("qwen3_next", "Qwen3NextForCausalLM", read_qwen3_next, {add_qwen3_next_layer, qwen3_next_layer});
   family.cache = delta_cache;
   family.carried = {"mtp."};
+  family.mlp_is_experts_in_peft = true;
   return family;
 }
 
