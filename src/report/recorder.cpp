@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/files/cache.h"
 #include "base/files/run_files.h"
@@ -73,6 +74,7 @@ Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOption
       progress_(shown),
       trackers_(writes ? run.output.report_to : decltype(run.output.report_to){}, tracked_run(run, record_)),
       last_evaluation_(length.eval_every > 0 ? last_evaluation(record_.trainer) : LogRecord{}) {
+  if (record_.trainer.global_step > 0) resumed_step_ = record_.trainer.global_step;
   if (writes_) cut_progress_after(folder_ / kProgressLog, record_.trainer.global_step);
   note_best();
 }
@@ -87,6 +89,7 @@ void Recorder::log(LogRecord record, ProgressRecord line) {
   // ProgressRecord has members of its own for these metrics.
   for (const char* own : {"loss", "eval_loss", "learning_rate", "epoch"}) figures.erase(own);
   line.figures.merge(figures);
+  line.resumed_step = std::exchange(resumed_step_, std::nullopt);
   if (writes_) unwritten_.push_back(std::move(line));
   write_lines();
 }

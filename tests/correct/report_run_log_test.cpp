@@ -140,6 +140,24 @@ TEST_F(RunLogFile, AddsUpTheTimeOfTheProcesses) {
   EXPECT_THAT(seconds, ElementsAre(10, 20, 25, 20 + 86400, 20 + 86400 + 1));
 }
 
+// With few lines, the first line of a process may have a later time than the last line of the process before it.
+TEST_F(RunLogFile, AddsUpTheTimeOfProcessesThatLogLate) {
+  int64_t step = 0;
+  for (const double time : {10, 10, 12}) {
+    ProgressRecord record;
+    record.current_steps = step + 500;
+    record.elapsed_seconds = time;
+    if (step > 0) record.resumed_step = step;
+    append_progress(folder / kLog, {record});
+    step = record.current_steps;
+  }
+  update();
+  std::vector<double> seconds;
+  for (const LogRow& row : log.rows()) seconds.push_back(row.seconds);
+  EXPECT_THAT(seconds, ElementsAre(10, 20, 32));
+  EXPECT_THAT(log.series(), IsEmpty());
+}
+
 // LLaMA-Factory keeps the lines of steps that a resumed run computes again.
 TEST_F(RunLogFile, HasTheLaterLineOfAStepThatIsThereTwice) {
   append("{\"current_steps\": 10, \"loss\": 4, \"total_tokens\": 100, \"elapsed_time\": \"0:00:10\"}\n");

@@ -126,6 +126,7 @@ void RunLog::take(std::string_view line) {
   if (is_blank(line)) return;
   std::optional<double> step, epoch, tokens, seconds;
   double total = static_cast<double>(total_steps_), left = seconds_left_;
+  bool resumed = false;
   std::vector<std::pair<std::string_view, double>> figures;
   const bool sound = LineReader(line).read(
       [&](std::string_view key, double value) {
@@ -138,6 +139,8 @@ void RunLog::take(std::string_view line) {
           epoch = value;
         else if (key == "total_tokens")
           tokens = value;
+        else if (key == "resumed_step")
+          resumed = true;
         else if (key != "percentage" && key.size() <= kLongestKey)
           figures.emplace_back(key, value);
       },
@@ -150,7 +153,8 @@ void RunLog::take(std::string_view line) {
     return;
   }
   const bool goes_back = !rows_.empty() && *step < rows_.back().step;
-  if (goes_back || (seconds && *seconds < process_seconds_)) {  // the run was resumed here
+  // Only Fettle's log names the resume. LLaMA-Factory's log and older logs of Fettle show it by a smaller step or time.
+  if (resumed || goes_back || (seconds && *seconds < process_seconds_)) {
     earlier_seconds_ += std::exchange(process_seconds_, 0);
     if (goes_back && keep_ == Keep::kAll) forget_from(*step);
   }

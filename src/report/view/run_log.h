@@ -49,8 +49,8 @@ class RunLog {
   bool update(const FolderFiles& files, std::string_view path);
 
   const std::vector<LogRow>& rows() const { return rows_; }
-  // Keys are the names in the file: "loss", "lr", "grad_norm", "eval_loss". Steps, epoch, percentage, times and the
-  // number of tokens are not series.
+  // Keys are the names in the file: "loss", "lr", "grad_norm", "eval_loss". Steps, also resumed_step, epoch,
+  // percentage, times and the number of tokens are not series.
   const std::map<std::string, LogSeries, std::less<>>& series() const { return series_; }
   int64_t total_steps() const { return total_steps_; }
   double seconds_left() const { return seconds_left_; }
