@@ -137,7 +137,7 @@ TEST_F(TrackersTest, MlflowDoesNotShowThePasswordOfItsAddress) {
 TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
   const Environment set("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
   const std::unique_ptr<Tracker> tracker = open_mlflow({});
-  tracker->log({1, 0, {{"train/loss", std::nan("")}}});
+  tracker->log({1, 0, {{"loss", std::nan("")}}});
   EXPECT_THROW(tracker->flush(), UserError);
 }
 
@@ -147,7 +147,7 @@ class MlflowServer : public HubServer {
   // Writes one figure to the server, again until that succeeds.
   void track(int64_t resumed_step = 0) {
     const auto tracker = open_mlflow({.id = "abcd1234", .resumed_step = resumed_step, .config = {{"cutoff_len", 64}}});
-    tracker->log({1, 0, {{"train/loss", 0.5}}});
+    tracker->log({1, 0, {{"loss", 0.5}, {"eval_loss", 0.25}}});
     while (user_error([&] { tracker->flush(); }) != "no error") ++failures;
   }
   // Returns the ids of the runs that got the recipe's keys.
@@ -159,6 +159,15 @@ class MlflowServer : public HubServer {
         EXPECT_EQ(asked["params"][0]["value"], "64");
         out.push_back(asked["run_id"]);
       }
+    return out;
+  }
+  // Returns the names of all figures, in the order of their arrival.
+  std::vector<std::string> figures() const {
+    std::vector<std::string> out;
+    std::ifstream file(path() / "mlflow.jsonl");
+    for (std::string line; std::getline(file, line);)
+      for (const auto& one : nlohmann::json::parse(line).value("metrics", nlohmann::json::array()))
+        out.push_back(one["key"]);
     return out;
   }
   int failures = 0;  // of writing
@@ -176,6 +185,24 @@ TEST_F(TrackersTest, MlflowGetsTheRecipeWhenItsServerComesBack) {
   EXPECT_THAT(server.runs_with_params(), ElementsAre("r1"));
   server.track(1);
   EXPECT_THAT(server.runs_with_params(), ElementsAre("r1")) << "a resumed run has its configuration";
+}
+
+TEST_F(TrackersTest, MlflowGetsTheNamesOfTrainerState) {
+  MlflowServer server;
+  server.track();
+  server.track(1);
+  EXPECT_THAT(server.figures(), ElementsAre("eval_loss", "loss", "eval_loss", "loss"));
+}
+
+TEST_F(TrackersTest, MlflowKeepsTheNamesOfAnOlderFettleInAResumedRun) {
+  MlflowServer server;
+  write_text(server.path() / "mlflow.jsonl",
+             R"({"function": "runs/create"})"
+             "\n"
+             R"({"function": "runs/log-batch", "metrics": [{"key": "train/epoch"}, {"key": "train/loss"}]})"
+             "\n");
+  server.track(1);
+  EXPECT_THAT(server.figures(), ElementsAre("train/epoch", "train/loss", "eval/loss", "train/loss"));
 }
 
 TEST_F(TrackersTest, MlflowGetsTheRecipeForTheRunOfItsVariable) {
@@ -218,7 +245,7 @@ TEST_F(TrackersTest, WandbHasOneOfflineRunAfterResumes) {
   const Environment set("WANDB_DIR", "");
   const auto train = [&](int64_t from, int64_t to) {
     const auto tracker = open_wandb({.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = from});
-    for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"train/loss", 0.25}}});
+    for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"loss", 0.25}}});
     tracker->finish(true);
   };
   train(0, 5);

@@ -29,12 +29,16 @@ struct TrackedRun {
   nlohmann::json config;  // the recipe keys that differ from their defaults, and their values
 };
 
-// The metrics of one step, with the names that Hugging Face's callbacks use: "train/loss", "eval/loss".
+// The metrics of one step, with their names in trainer_state.json: "loss", "eval_loss".
 struct TrackedFigures {
   int64_t step = 0;
   double time = 0;  // seconds since 1970
   std::map<std::string, double> values;
 };
+
+// Returns the metrics with the names that most of Hugging Face's callbacks write: "loss" becomes "train/loss",
+// "eval_loss" becomes "eval/loss".
+std::map<std::string, double> tracked_names(const std::map<std::string, double>& values);
 
 // The functions may take a long time and may throw Error. Trackers calls them on its own thread.
 class Tracker {

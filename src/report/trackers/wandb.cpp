@@ -136,13 +136,14 @@ class Wandb : public Tracker {
   void log(const TrackedFigures& figures) override {
     Record record;
     wandb::History& out = *record.mutable_history();
-    for (const auto& [name, value] : figures.values) add_item(*out.mutable_item(), name, value);
+    const std::map<std::string, double> values = tracked_names(figures.values);
+    for (const auto& [name, value] : values) add_item(*out.mutable_item(), name, value);
     add_item(*out.mutable_item(), "train/global_step", figures.step);
     add_item(*out.mutable_item(), "_step", figures.step);
     add_item(*out.mutable_item(), "_timestamp", figures.time);
     add_item(*out.mutable_item(), "_runtime", figures.time - static_cast<double>(start_));
     out.mutable_step()->set_num(figures.step);
-    for (const auto& [name, value] : figures.values) summary_[name] = value;
+    for (const auto& [name, value] : values) summary_[name] = value;
     write(record);
   }
 
