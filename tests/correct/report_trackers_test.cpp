@@ -221,7 +221,7 @@ TEST_F(TrackersTest, MlflowGetsTheRecipeForTheRunOfItsVariable) {
   EXPECT_EQ(server.failures, 0);
 }
 
-// Returns the steps with a training loss in the only offline run of `folder`, in the order of the file.
+// Returns the steps of the records in the only offline run of `folder`, in the order of the file.
 std::vector<int64_t> steps_for_wandb(const std::filesystem::path& folder) {
   std::vector<int64_t> steps;
   int64_t runs = 0;
@@ -253,6 +253,28 @@ TEST_F(TrackersTest, WandbHasOneOfflineRunAfterResumes) {
   EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 3, 4, 5, 6));
   train(2, 4);
   EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 3, 4));
+}
+
+// Someone may sync and remove an offline run before the run is resumed, or WANDB_DIR may be on another machine.
+TEST_F(TrackersTest, WandbHasTheFiguresOfAnOfflineRunThatWasRemoved) {
+  const TempFolder folder;
+  const Environment set("WANDB_DIR", "");
+  const auto train = [&](int64_t from, int64_t to, const std::vector<TrackedFigures>& earlier) {
+    testing::internal::CaptureStderr();
+    const auto tracker = open_wandb(
+        {.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = from, .earlier = earlier});
+    for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"loss", 0.25}}});
+    tracker->finish(true);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::vector<TrackedFigures> earlier{
+      {1, 0, {{"loss", 0.25}}}, {2, 0, {{"loss", 0.25}}}, {2, 0, {{"eval_loss", 0.5}}}, {3, 0, {{"loss", 0.25}}}};
+  train(0, 5, {});
+  std::filesystem::remove_all(folder / "wandb");
+  EXPECT_THAT(train(3, 6, earlier), HasSubstr("have 0 of the 4 records up to step 3"));
+  EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 2, 3, 4, 5, 6));
+  EXPECT_EQ(train(3, 4, earlier), "") << "the offline run has all figures";
+  EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 2, 3, 4));
 }
 
 TEST_F(TrackersTest, WandbKeepsAnOfflineRunThatCannotBeRead) {
