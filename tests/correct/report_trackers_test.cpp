@@ -261,8 +261,8 @@ TEST_F(TrackersTest, WandbHasTheFiguresOfAnOfflineRunThatWasRemoved) {
   const Environment set("WANDB_DIR", "");
   const auto train = [&](int64_t from, int64_t to, const std::vector<TrackedFigures>& earlier) {
     testing::internal::CaptureStderr();
-    const auto tracker = open_wandb(
-        {.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = from, .earlier = earlier});
+    const auto tracker =
+        open_wandb({.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = from, .earlier = earlier});
     for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"loss", 0.25}}});
     tracker->finish(true);
     return testing::internal::GetCapturedStderr();
@@ -289,19 +289,48 @@ TEST_F(TrackersTest, WandbKeepsAnOfflineRunThatCannotBeRead) {
   EXPECT_EQ(read_text(first), bytes);
 }
 
+// Returns the record of the run in the only offline run of `folder`.
+wandb::Run run_for_wandb(const std::filesystem::path& folder) {
+  const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
+  wandb::Record record;
+  EXPECT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
+  return record.run();
+}
+
+TEST_F(TrackersTest, WandbGetsAProjectThatItAllows) {
+  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "");
+  std::string letters;
+  for (int i = 0; i < 128; ++i) letters += "\u00e9";
+  for (const auto& [wanted, allowed] : {std::pair<std::string, std::string>{"support-bot_2.0", "support-bot_2.0"},
+                                        {"a/b\\c#d?e%f:g", "a-b-c-d-e-f-g"},
+                                        {letters, letters},
+                                        {letters + "x", letters}}) {
+    const TempFolder folder;
+    testing::internal::CaptureStderr();
+    open_wandb({.id = "abcd1234", .name = "n", .project = wanted, .folder = folder.path()})->finish(true);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(run_for_wandb(folder.path()).project(), allowed);
+    if (wanted == allowed) {
+      EXPECT_EQ(said, "");
+    } else {
+      EXPECT_THAT(said, AllOf(HasSubstr("'" + wanted + "'"), HasSubstr("'" + allowed + "'")));
+    }
+  }
+}
+
 // W&B's variables name what the recipe does not set.
 TEST_F(TrackersTest, WandbTakesNamesFromItsVariables) {
-  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "support"), name("WANDB_NAME", "second try");
+  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "support"), name("WANDB_NAME", "second try"),
+      entity("WANDB_ENTITY", "team");
   for (const bool set : {false, true}) {
     const TempFolder folder;
     TrackedRun run{.id = "abcd1234", .name = "n", .project = "p", .folder = folder.path()};
     if (set) run.config = {{"project", "p"}, {"run_name", "n"}};
     open_wandb(run)->finish(true);
-    const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
-    wandb::Record record;
-    ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
-    EXPECT_EQ(record.run().project(), set ? "p" : "support");
-    EXPECT_EQ(record.run().display_name(), set ? "n" : "second try");
+    const wandb::Run written = run_for_wandb(folder.path());
+    EXPECT_EQ(written.entity(), "team");
+    EXPECT_EQ(written.project(), set ? "p" : "support");
+    EXPECT_EQ(written.display_name(), set ? "n" : "second try");
   }
 }
 
@@ -310,11 +339,9 @@ TEST_F(TrackersTest, NamesThatAreNotUtf8AreMadeUtf8) {
   const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "sup\xffport"), name("WANDB_NAME", "");
   const TempFolder folder;
   Trackers({"wandb"}, {.id = "abcd1234", .name = "caf\xe9", .project = "p", .folder = folder.path()}).finish();
-  const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
-  wandb::Record record;
-  ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
-  EXPECT_EQ(record.run().display_name(), "caf\ufffd");
-  EXPECT_EQ(record.run().project(), "sup\ufffdport");
+  const wandb::Run run = run_for_wandb(folder.path());
+  EXPECT_EQ(run.display_name(), "caf\ufffd");
+  EXPECT_EQ(run.project(), "sup\ufffdport");
 }
 
 // trackio adds the column run_id when it opens the database. Fettle leaves the database as it is.

@@ -3,13 +3,14 @@
 // with all earlier figures, and removes the earlier offline runs that it could read completely. Figures that they lack
 // are those of the checkpoint, without their times.
 //
-// Source: wandb_internal.proto.
+// Source: wandb_internal.proto; wandb_settings.py (validate_project).
 #include <wandb_record.pb.h>
 
 #include <algorithm>
 #include <ctime>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/environment.h"
@@ -136,6 +137,23 @@ std::string setting(const TrackedRun& run, const char* key, const char* variable
   return run.config.contains(key) || wanted.empty() ? value : wanted;
 }
 
+// Returns the project's name with - in place of the characters that W&B refuses, and at most 128 characters long. Warns
+// when that changes the name.
+std::string allowed_project(const std::string& wanted) {
+  std::string name = wanted;
+  for (char& c : name)
+    if (std::string_view("/\\#?%:").find(c) != std::string_view::npos) c = '-';
+  size_t end = 0;
+  for (int characters = 0; characters < 128 && end < name.size(); ++characters) next_char(name, end);
+  name.resize(end);
+  if (name != wanted)
+    warn(
+        "report_to: wandb: W&B refuses the project name '{}': it allows at most 128 characters and none of / \\ # ? % "
+        ":; the figures go to the project '{}'. Set `project` to choose another name",
+        wanted, name);
+  return name;
+}
+
 class Wandb : public Tracker {
  public:
   Wandb(const TrackedRun& run, const Earlier& earlier)
@@ -146,7 +164,8 @@ class Wandb : public Tracker {
     Record record;
     wandb::Run& out = *record.mutable_run();
     out.set_run_id(run.id);
-    out.set_project(setting(run, "project", "WANDB_PROJECT", run.project));
+    out.set_entity(replace_invalid_utf8(environment("WANDB_ENTITY")));
+    out.set_project(allowed_project(setting(run, "project", "WANDB_PROJECT", run.project)));
     out.set_display_name(setting(run, "run_name", "WANDB_NAME", run.name));
     out.set_host(host_name());
     out.mutable_start_time()->set_seconds(start_);
