@@ -145,6 +145,7 @@ std::string to_json_line(const ProgressRecord& record) {
   line["remaining_time"] = format_duration(record.remaining_seconds);
   if (record.throughput) add("throughput", round2(*record.throughput));
   if (record.total_tokens) line["total_tokens"] = *record.total_tokens;
+  if (record.resumed_step) line["resumed_step"] = *record.resumed_step;
   for (const auto& [name, value] : record.figures) add(name.c_str(), value);
   return line.dump();
 }

@@ -49,12 +49,14 @@ struct ProgressRecord {
   double elapsed_seconds = 0, remaining_seconds = 0;
   std::optional<double> throughput;  // tokens per second
   std::optional<int64_t> total_tokens;
+  // The step from which this process continues the run. Only the first line of such a process has it.
+  std::optional<int64_t> resumed_step = {};
   std::map<std::string, double> figures;  // other metrics: "grad_norm", "eval_accuracy", "rewards/margins", ...
 };
 
 // Returns the record as a line of JSON, without a newline. The line also has `percentage`, with two decimals. Times are
-// in the form of format_duration. The entries of `figures` are fields of the line, too. LLaMA-Factory's own lines do
-// not have these fields; programs that read such lines ignore unknown fields.
+// in the form of format_duration. `resumed_step` and the entries of `figures` are fields of the line, too.
+// LLaMA-Factory's own lines do not have these fields; programs that read such lines ignore unknown fields.
 std::string to_json_line(const ProgressRecord& record);
 // Returns "0:01:23" or "1 day, 0:01:23".
 std::string format_duration(double seconds);

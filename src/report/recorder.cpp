@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/files/cache.h"
 #include "base/files/run_files.h"
@@ -31,6 +32,19 @@ RunRecord initial_record(const Run& run, const RunLength& length, RunRecord reco
   return record;
 }
 
+// Returns the metrics that trackers get of a record.
+TrackedFigures tracked_figures(const LogRecord& record) {
+  TrackedFigures out{.step = record.step, .values = record.values};
+  out.values["epoch"] = record.epoch;
+  return out;
+}
+
+std::vector<TrackedFigures> tracked_figures(const std::vector<LogRecord>& records) {
+  std::vector<TrackedFigures> out;
+  for (const LogRecord& record : records) out.push_back(tracked_figures(record));
+  return out;
+}
+
 // Returns the facts that trackers get about the run. `record` is the record that the run continues.
 TrackedRun tracked_run(const Run& run, const RunRecord& record) {
   const fs::path folder = fs::weakly_canonical(run.output.folder);
@@ -43,6 +57,7 @@ TrackedRun tracked_run(const Run& run, const RunRecord& record) {
           .logging_dir = run.output.logging_dir,
           .started = record.started,
           .resumed_step = record.trainer.global_step,
+          .earlier = tracked_figures(record.trainer.log_history),
           .config = nlohmann::json::parse(run.output.changed_keys)};
 }
 
@@ -73,6 +88,7 @@ Recorder::Recorder(const Run& run, const RunLength& length, const ProgressOption
       progress_(shown),
       trackers_(writes ? run.output.report_to : decltype(run.output.report_to){}, tracked_run(run, record_)),
       last_evaluation_(length.eval_every > 0 ? last_evaluation(record_.trainer) : LogRecord{}) {
+  if (record_.trainer.global_step > 0) resumed_step_ = record_.trainer.global_step;
   if (writes_) cut_progress_after(folder_ / kProgressLog, record_.trainer.global_step);
   note_best();
 }
@@ -81,12 +97,12 @@ void Recorder::log(LogRecord record, ProgressRecord line) {
   record.step = record_.trainer.global_step;
   record.epoch = record_.trainer.epoch;
   record_.trainer.log_history.push_back(std::move(record));
-  std::map<std::string, double> figures = record_.trainer.log_history.back().values;
-  figures["epoch"] = record_.trainer.epoch;
+  std::map<std::string, double> figures = tracked_figures(record_.trainer.log_history.back()).values;
   trackers_.log(record_.trainer.global_step, figures);
   // ProgressRecord has members of its own for these metrics.
   for (const char* own : {"loss", "eval_loss", "learning_rate", "epoch"}) figures.erase(own);
   line.figures.merge(figures);
+  line.resumed_step = std::exchange(resumed_step_, std::nullopt);
   if (writes_) unwritten_.push_back(std::move(line));
   write_lines();
 }

@@ -72,6 +72,7 @@ class Recorder {
   Trackers trackers_;
   std::function<int64_t()> device_memory_;
   std::vector<ProgressRecord> unwritten_;  // lines that could not be written yet
+  std::optional<int64_t> resumed_step_;    // of the first line, until it is logged
   int64_t not_better_ = 0;                 // BestEvaluation::not_better
   int64_t steps_here_ = 0;                 // steps that this process did
   int64_t sequences_here_ = 0;             // sequences of these steps; with packing, documents

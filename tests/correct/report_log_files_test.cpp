@@ -58,9 +58,11 @@ TEST(ProgressFile, LineHasTheFieldsInOrder) {
   record.remaining_seconds = 90061;
   record.throughput = 1234.5678;
   record.total_tokens = 99;
+  record.resumed_step = 50;
   EXPECT_EQ(to_json_line(record),
             R"({"current_steps":100,"total_steps":300,"loss":1.5,"lr":5e-05,"epoch":0.25,"percentage":33.33,)"
-            R"("elapsed_time":"0:01:23","remaining_time":"1 day, 1:01:01","throughput":1234.57,"total_tokens":99})");
+            R"("elapsed_time":"0:01:23","remaining_time":"1 day, 1:01:01","throughput":1234.57,"total_tokens":99,)"
+            R"("resumed_step":50})");
 }
 
 TEST(ProgressFile, DurationsReadAsPythonPrintsThem) {

@@ -140,6 +140,55 @@ TEST_F(RunLogFile, AddsUpTheTimeOfTheProcesses) {
   EXPECT_THAT(seconds, ElementsAre(10, 20, 25, 20 + 86400, 20 + 86400 + 1));
 }
 
+// With few lines, the first line of a process may have a later time than the last line of the process before it.
+TEST_F(RunLogFile, AddsUpTheTimeOfProcessesThatLogLate) {
+  int64_t step = 0;
+  for (const double time : {10, 10, 12}) {
+    ProgressRecord record;
+    record.current_steps = step + 500;
+    record.elapsed_seconds = time;
+    if (step > 0) record.resumed_step = step;
+    append_progress(folder / kLog, {record});
+    step = record.current_steps;
+  }
+  update();
+  std::vector<double> seconds;
+  for (const LogRow& row : log.rows()) seconds.push_back(row.seconds);
+  EXPECT_THAT(seconds, ElementsAre(10, 20, 32));
+  EXPECT_THAT(log.series(), IsEmpty());
+}
+
+// LLaMA-Factory keeps the lines of steps that a resumed run computes again.
+TEST_F(RunLogFile, HasTheLaterLineOfAStepThatIsThereTwice) {
+  append("{\"current_steps\": 10, \"loss\": 4, \"total_tokens\": 100, \"elapsed_time\": \"0:00:10\"}\n");
+  append("{\"current_steps\": 20, \"loss\": 3, \"total_tokens\": 200, \"elapsed_time\": \"0:00:20\"}\n");
+  append("{\"current_steps\": 20, \"eval_loss\": 5}\n");
+  append("{\"current_steps\": 30, \"loss\": 2, \"old\": 1, \"total_tokens\": 300, \"elapsed_time\": \"0:00:30\"}\n");
+  append("{\"current_steps\": 30, \"eval_loss\": 6}\n");
+  update();
+  EXPECT_THAT(values("loss"), ElementsAre(4, 3, 2));
+  append("{\"current_steps\": 25, \"loss\": 2.5, \"elapsed_time\": \"0:00:40\"}\n");
+  append("{\"current_steps\": 30, \"loss\": 1, \"elapsed_time\": \"0:00:45\"}\n");
+  update();
+  std::vector<double> steps, seconds, tokens;
+  for (const LogRow& row : log.rows()) {
+    steps.push_back(row.step);
+    seconds.push_back(row.seconds);
+    tokens.push_back(row.tokens);
+  }
+  EXPECT_THAT(steps, ElementsAre(10, 20, 20, 25, 30));
+  EXPECT_THAT(seconds, ElementsAre(10, 20, 20, 70, 75)) << "both processes";
+  EXPECT_THAT(tokens, ElementsAre(100, 200, 200, 200, 200)) << "not those of the removed rows";
+  EXPECT_THAT(values("loss"), ElementsAre(4, 3, 2.5, 1));
+  EXPECT_THAT(log.series().at("loss").rows, ElementsAre(0, 1, 3, 4));
+  EXPECT_THAT(values("eval_loss"), ElementsAre(5));
+  EXPECT_THAT(log.series(), UnorderedElementsAre(Key("loss"), Key("eval_loss")));
+  RunLog last(RunLog::Keep::kLast);
+  last.update(files, kLog);
+  EXPECT_EQ(last.rows().back().seconds, 75);
+  EXPECT_EQ(last.last("loss"), 1);
+}
+
 // Found by fuzzing: a time of "NaN" made all later times of the run NaN.
 TEST_F(RunLogFile, ReadsADamagedTimeAsZero) {
   for (const char* time : {"0:00:10", "0:NaN00:00", "inf:00:00", "nan day, 0:00:01", "0:00:02"})
@@ -275,16 +324,16 @@ TEST(Decimate, TakesAnyNumberOfValuesAndPoints) {
   }
 }
 
-// A run of another program that was continued from an earlier checkpoint may repeat steps in its log.
-TEST(Decimate, ARangeHasAllItsValuesIfStepsGoBack) {
+// A program that continues a run may count tokens from 0 again.
+TEST(Decimate, ARangeHasAllItsValuesIfTokensGoBack) {
   std::vector<LogRow> rows;
   LogSeries series;
-  for (const double step : {1, 2, 3, 4, 5, 2, 3, 4, 5, 6}) {
+  for (const double tokens : {1, 2, 3, 4, 5, 2, 3, 4, 5, 6}) {
     series.rows.push_back(static_cast<uint32_t>(rows.size()));
-    series.values.push_back(step * step);
-    rows.push_back({.step = step});
+    series.values.push_back(tokens * tokens);
+    rows.push_back({.step = static_cast<double>(rows.size()), .tokens = tokens});
   }
-  const Curve curve = decimate(rows, series, LogAxis::kStep, 500, {.from = 2, .to = 3});
+  const Curve curve = decimate(rows, series, LogAxis::kTokens, 500, {.from = 2, .to = 3});
   EXPECT_THAT(curve.x, ElementsAre(2, 3, 2, 3));
   EXPECT_THAT(curve.mean, ElementsAre(4, 9, 4, 9));
 }

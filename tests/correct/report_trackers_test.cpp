@@ -137,7 +137,7 @@ TEST_F(TrackersTest, MlflowDoesNotShowThePasswordOfItsAddress) {
 TEST_F(TrackersTest, MlflowKeepsFiguresWhileItsServerIsDown) {
   const Environment set("MLFLOW_TRACKING_URI", "http://127.0.0.1:9");
   const std::unique_ptr<Tracker> tracker = open_mlflow({});
-  tracker->log({1, 0, {{"train/loss", std::nan("")}}});
+  tracker->log({1, 0, {{"loss", std::nan("")}}});
   EXPECT_THROW(tracker->flush(), UserError);
 }
 
@@ -147,7 +147,7 @@ class MlflowServer : public HubServer {
   // Writes one figure to the server, again until that succeeds.
   void track(int64_t resumed_step = 0) {
     const auto tracker = open_mlflow({.id = "abcd1234", .resumed_step = resumed_step, .config = {{"cutoff_len", 64}}});
-    tracker->log({1, 0, {{"train/loss", 0.5}}});
+    tracker->log({1, 0, {{"loss", 0.5}, {"eval_loss", 0.25}}});
     while (user_error([&] { tracker->flush(); }) != "no error") ++failures;
   }
   // Returns the ids of the runs that got the recipe's keys.
@@ -159,6 +159,15 @@ class MlflowServer : public HubServer {
         EXPECT_EQ(asked["params"][0]["value"], "64");
         out.push_back(asked["run_id"]);
       }
+    return out;
+  }
+  // Returns the names of all figures, in the order of their arrival.
+  std::vector<std::string> figures() const {
+    std::vector<std::string> out;
+    std::ifstream file(path() / "mlflow.jsonl");
+    for (std::string line; std::getline(file, line);)
+      for (const auto& one : nlohmann::json::parse(line).value("metrics", nlohmann::json::array()))
+        out.push_back(one["key"]);
     return out;
   }
   int failures = 0;  // of writing
@@ -178,6 +187,24 @@ TEST_F(TrackersTest, MlflowGetsTheRecipeWhenItsServerComesBack) {
   EXPECT_THAT(server.runs_with_params(), ElementsAre("r1")) << "a resumed run has its configuration";
 }
 
+TEST_F(TrackersTest, MlflowGetsTheNamesOfTrainerState) {
+  MlflowServer server;
+  server.track();
+  server.track(1);
+  EXPECT_THAT(server.figures(), ElementsAre("eval_loss", "loss", "eval_loss", "loss"));
+}
+
+TEST_F(TrackersTest, MlflowKeepsTheNamesOfAnOlderFettleInAResumedRun) {
+  MlflowServer server;
+  write_text(server.path() / "mlflow.jsonl",
+             R"({"function": "runs/create"})"
+             "\n"
+             R"({"function": "runs/log-batch", "metrics": [{"key": "train/epoch"}, {"key": "train/loss"}]})"
+             "\n");
+  server.track(1);
+  EXPECT_THAT(server.figures(), ElementsAre("train/epoch", "train/loss", "eval/loss", "train/loss"));
+}
+
 TEST_F(TrackersTest, MlflowGetsTheRecipeForTheRunOfItsVariable) {
   MlflowServer server;
   const Environment run("MLFLOW_RUN_ID", "r7");
@@ -194,7 +221,7 @@ TEST_F(TrackersTest, MlflowGetsTheRecipeForTheRunOfItsVariable) {
   EXPECT_EQ(server.failures, 0);
 }
 
-// Returns the steps with a training loss in the only offline run of `folder`, in the order of the file.
+// Returns the steps of the records in the only offline run of `folder`, in the order of the file.
 std::vector<int64_t> steps_for_wandb(const std::filesystem::path& folder) {
   std::vector<int64_t> steps;
   int64_t runs = 0;
@@ -218,7 +245,7 @@ TEST_F(TrackersTest, WandbHasOneOfflineRunAfterResumes) {
   const Environment set("WANDB_DIR", "");
   const auto train = [&](int64_t from, int64_t to) {
     const auto tracker = open_wandb({.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = from});
-    for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"train/loss", 0.25}}});
+    for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"loss", 0.25}}});
     tracker->finish(true);
   };
   train(0, 5);
@@ -226,6 +253,28 @@ TEST_F(TrackersTest, WandbHasOneOfflineRunAfterResumes) {
   EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 3, 4, 5, 6));
   train(2, 4);
   EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 3, 4));
+}
+
+// Someone may sync and remove an offline run before the run is resumed, or WANDB_DIR may be on another machine.
+TEST_F(TrackersTest, WandbHasTheFiguresOfAnOfflineRunThatWasRemoved) {
+  const TempFolder folder;
+  const Environment set("WANDB_DIR", "");
+  const auto train = [&](int64_t from, int64_t to, const std::vector<TrackedFigures>& earlier) {
+    testing::internal::CaptureStderr();
+    const auto tracker =
+        open_wandb({.id = "abcd1234", .name = "n", .folder = folder.path(), .resumed_step = from, .earlier = earlier});
+    for (int64_t step = from + 1; step <= to; ++step) tracker->log({step, 1.5, {{"loss", 0.25}}});
+    tracker->finish(true);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::vector<TrackedFigures> earlier{
+      {1, 0, {{"loss", 0.25}}}, {2, 0, {{"loss", 0.25}}}, {2, 0, {{"eval_loss", 0.5}}}, {3, 0, {{"loss", 0.25}}}};
+  train(0, 5, {});
+  std::filesystem::remove_all(folder / "wandb");
+  EXPECT_THAT(train(3, 6, earlier), HasSubstr("have 0 of the 4 records up to step 3"));
+  EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 2, 3, 4, 5, 6));
+  EXPECT_EQ(train(3, 4, earlier), "") << "the offline run has all figures";
+  EXPECT_THAT(steps_for_wandb(folder.path()), ElementsAre(1, 2, 2, 3, 4));
 }
 
 TEST_F(TrackersTest, WandbKeepsAnOfflineRunThatCannotBeRead) {
@@ -240,19 +289,48 @@ TEST_F(TrackersTest, WandbKeepsAnOfflineRunThatCannotBeRead) {
   EXPECT_EQ(read_text(first), bytes);
 }
 
+// Returns the record of the run in the only offline run of `folder`.
+wandb::Run run_for_wandb(const std::filesystem::path& folder) {
+  const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
+  wandb::Record record;
+  EXPECT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
+  return record.run();
+}
+
+TEST_F(TrackersTest, WandbGetsAProjectThatItAllows) {
+  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "");
+  std::string letters;
+  for (int i = 0; i < 128; ++i) letters += "\u00e9";
+  for (const auto& [wanted, allowed] : {std::pair<std::string, std::string>{"support-bot_2.0", "support-bot_2.0"},
+                                        {"a/b\\c#d?e%f:g", "a-b-c-d-e-f-g"},
+                                        {letters, letters},
+                                        {letters + "x", letters}}) {
+    const TempFolder folder;
+    testing::internal::CaptureStderr();
+    open_wandb({.id = "abcd1234", .name = "n", .project = wanted, .folder = folder.path()})->finish(true);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(run_for_wandb(folder.path()).project(), allowed);
+    if (wanted == allowed) {
+      EXPECT_EQ(said, "");
+    } else {
+      EXPECT_THAT(said, AllOf(HasSubstr("'" + wanted + "'"), HasSubstr("'" + allowed + "'")));
+    }
+  }
+}
+
 // W&B's variables name what the recipe does not set.
 TEST_F(TrackersTest, WandbTakesNamesFromItsVariables) {
-  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "support"), name("WANDB_NAME", "second try");
+  const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "support"), name("WANDB_NAME", "second try"),
+      entity("WANDB_ENTITY", "team");
   for (const bool set : {false, true}) {
     const TempFolder folder;
     TrackedRun run{.id = "abcd1234", .name = "n", .project = "p", .folder = folder.path()};
     if (set) run.config = {{"project", "p"}, {"run_name", "n"}};
     open_wandb(run)->finish(true);
-    const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
-    wandb::Record record;
-    ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
-    EXPECT_EQ(record.run().project(), set ? "p" : "support");
-    EXPECT_EQ(record.run().display_name(), set ? "n" : "second try");
+    const wandb::Run written = run_for_wandb(folder.path());
+    EXPECT_EQ(written.entity(), "team");
+    EXPECT_EQ(written.project(), set ? "p" : "support");
+    EXPECT_EQ(written.display_name(), set ? "n" : "second try");
   }
 }
 
@@ -261,11 +339,9 @@ TEST_F(TrackersTest, NamesThatAreNotUtf8AreMadeUtf8) {
   const Environment dir("WANDB_DIR", ""), project("WANDB_PROJECT", "sup\xffport"), name("WANDB_NAME", "");
   const TempFolder folder;
   Trackers({"wandb"}, {.id = "abcd1234", .name = "caf\xe9", .project = "p", .folder = folder.path()}).finish();
-  const auto at = std::filesystem::directory_iterator(folder / "wandb")->path();
-  wandb::Record record;
-  ASSERT_TRUE(record.ParseFromString(read_wandb_file(at / "run-abcd1234.wandb").records.at(1)));
-  EXPECT_EQ(record.run().display_name(), "caf\ufffd");
-  EXPECT_EQ(record.run().project(), "sup\ufffdport");
+  const wandb::Run run = run_for_wandb(folder.path());
+  EXPECT_EQ(run.display_name(), "caf\ufffd");
+  EXPECT_EQ(run.project(), "sup\ufffdport");
 }
 
 // trackio adds the column run_id when it opens the database. Fettle leaves the database as it is.

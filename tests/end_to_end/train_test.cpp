@@ -126,14 +126,15 @@ TEST(Resume, WithOtherKernelsContinuesAndReportsIt) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(std::stod(without[i]), std::stod(losses[i]), 1e-5) << i;
 }
 
-// Returns the lines of trainer_log.jsonl without the fields that contain times or measured memory.
+// Returns the lines of trainer_log.jsonl without the fields that contain times or measured memory, and without
+// resumed_step.
 std::vector<std::string> timeless_log(const std::filesystem::path& output) {
   std::vector<std::string> lines;
   std::ifstream in(output / "trainer_log.jsonl");
   for (std::string line; std::getline(in, line);) {
     auto record = nlohmann::json::parse(line);
     for (const char* key : {"elapsed_time", "remaining_time", "throughput", "eval_runtime", "eval_samples_per_second",
-                            "eval_steps_per_second", "host_memory_bytes"})
+                            "eval_steps_per_second", "host_memory_bytes", "resumed_step"})
       record.erase(key);
     lines.push_back(record.dump());
   }
@@ -154,6 +155,9 @@ TEST(Resume, BetweenTwoLoggingStepsTheLogIsThatOfTheUninterruptedRun) {
   const auto wanted = timeless_log(folder / "whole");
   ASSERT_EQ(wanted.size(), 6u) << "training and evaluation at 3, 6 and 8";
   EXPECT_THAT(timeless_log(folder / "cut"), ElementsAreArray(wanted));
+  const std::string log = read_text(folder / "cut/trainer_log.jsonl");
+  EXPECT_THAT(log, HasSubstr(R"("resumed_step":4)"));
+  EXPECT_EQ(log.find("resumed_step"), log.rfind("resumed_step")) << "only the first line of a process has it";
   const auto result = [&](const char* output, const char* key) {
     return nlohmann::json::parse(read_text(folder / output / "all_results.json"))[key];
   };

@@ -42,7 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(end.rows().size() == std::min<size_t>(1, whole.rows().size()) && end.damaged() == whole.damaged());
     check(end.rows().empty() || end.rows()[0].seconds == whole.rows().back().seconds);
     for (const auto& [name, series] : whole.series()) {
-      check(end.last(name) == whole.last(name));
+      // A value before the last row may be older than that of kLast, because rows were removed when the step went back.
+      const std::optional<double> last = end.last(name);
+      check(!last || series.rows.back() + 1 != whole.rows().size() || last == whole.last(name));
       for (const LogAxis axis : {LogAxis::kStep, LogAxis::kSeconds, LogAxis::kTokens, LogAxis::kEpoch}) {
         const Curve curve = decimate(whole.rows(), series, axis, 3, {.from = -1e300, .to = 1e300});
         int64_t values = curve.counts.empty() ? std::ssize(curve.x) : 0;

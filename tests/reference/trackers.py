@@ -139,8 +139,9 @@ def from_mlflow(folder):
     assert run.data.params["cutoff_len"] == "64", run.data.params
     # MLflow keeps both figures of a step that the resumed run computed again; the later figure counts. The first run
     # evaluated its last step because it was the last. The resumed run does not evaluate this step.
-    out = {(name, one.step): one.value for name in ("train/loss", "eval/loss")
+    out = {(wanted, one.step): one.value for name, wanted in (("loss", "train/loss"), ("eval_loss", "eval/loss"))
            for one in sorted(client.get_metric_history(run.info.run_id, name), key=lambda one: one.timestamp)}
+    assert not any(name.startswith(("train/", "eval/")) for name in run.data.metrics), run.data.metrics
     del out["eval/loss", 5]
     return out
 

@@ -2,9 +2,11 @@
 //
 // Source: MLflow's REST API 2.0 (experiments, runs/search, runs/create, runs/log-batch, runs/update). The server
 // chooses the id of a run. So Fettle tags the run with TrackedRun::id, and finds it by this tag when training resumes.
+// Unlike the other trackers, MLflow gets the names of trainer_state.json, as from transformers' MLflowCallback.
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -75,18 +77,19 @@ class Mlflow : public Tracker {
   explicit Mlflow(const TrackedRun& run)
       : run_(run), server_(server_of_environment()), has_params_(run.resumed_step > 0) {}
 
-  void log(const TrackedFigures& figures) override {
-    for (const auto& [name, value] : figures.values)
-      waiting_.push_back({{"key", allowed_name(name)},
-                          {"value", number(value)},
-                          {"timestamp", milliseconds(figures.time)},
-                          {"step", figures.step}});
-  }
+  void log(const TrackedFigures& figures) override { logged_.push_back(figures); }
 
   // The first call opens the run on the server. The constructor does not open it, because the server may be down when
   // training starts.
   void flush() override {
     open();
+    for (const TrackedFigures& figures : std::exchange(logged_, {})) {
+      for (const auto& [name, value] : has_older_names_ ? tracked_names(figures.values) : figures.values)
+        waiting_.push_back({{"key", allowed_name(name)},
+                            {"value", number(value)},
+                            {"timestamp", milliseconds(figures.time)},
+                            {"step", figures.step}});
+    }
     while (!waiting_.empty()) {
       const auto end = waiting_.begin() + std::min(std::ssize(waiting_), kMetricsInOneCall);
       call("runs/log-batch", {{"run_id", id_}, {"metrics", Json(std::vector<Json>(waiting_.begin(), end))}});
@@ -163,12 +166,22 @@ class Mlflow : public Tracker {
         has_params_ = false;
       } else {
         call("runs/update", {{"run_id", id}, {"status", "RUNNING"}});
+        if (run_.resumed_step > 0) has_older_names_ = has_older_names(id);
       }
       if (!has_params_) send_params(id);
       id_ = id;
     } catch (const Json::exception& error) {
       throw UserError("{}: the answer is not MLflow's: {}", host_of(server_.endpoint), error.what());
     }
+  }
+
+  // Returns whether the run has figures of an older Fettle, which sent "train/loss" instead of "loss".
+  bool has_older_names(const std::string& id) const {
+    const std::string by_id = "runs/get?run_id=" + escaped(id, false);
+    const HttpReply reply = http_get(server_, server_.endpoint + "/api/2.0/mlflow/" + by_id, 1);
+    const Json data = parsed(reply, "runs/get", false).at("run").value("data", Json::object());
+    const Json metrics = data.value("metrics", Json::array());
+    return std::ranges::any_of(metrics, [](const Json& one) { return one.at("key") == "train/epoch"; });
   }
 
   std::string make(const std::string& experiment_id) const {
@@ -206,10 +219,12 @@ class Mlflow : public Tracker {
 
   TrackedRun run_;
   HubSettings server_;
-  bool has_params_;            // whether MLflow's run has the recipe's keys
-  bool warned_ = false;        // whether a warning said that the server refuses some of them
-  std::string id_;             // MLflow's id of the run; empty until the server has answered
-  std::vector<Json> waiting_;  // metrics that the server has not accepted yet
+  bool has_params_;                     // whether MLflow's run has the recipe's keys
+  bool warned_ = false;                 // whether a warning said that the server refuses some of them
+  bool has_older_names_ = false;        // whether MLflow's run has "train/loss", so that its curves go on
+  std::string id_;                      // MLflow's id of the run; empty until the server has answered
+  std::vector<TrackedFigures> logged_;  // figures that are not in waiting_ yet
+  std::vector<Json> waiting_;           // metrics that the server has not accepted yet
 };
 
 }  // namespace

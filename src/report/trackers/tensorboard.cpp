@@ -101,7 +101,7 @@ class TensorBoard : public Tracker {
 
   void log(const TrackedFigures& figures) override {
     Event out = event(figures.step, figures.time);
-    for (const auto& [name, value] : figures.values) {
+    for (const auto& [name, value] : tracked_names(figures.values)) {
       tensorboard::Summary::Value& one = *out.mutable_summary()->add_value();
       one.set_tag(name);
       one.set_simple_value(static_cast<float>(value));

@@ -15,6 +15,13 @@
 
 namespace fettle {
 
+// The metrics of one step, with their names in trainer_state.json: "loss", "eval_loss".
+struct TrackedFigures {
+  int64_t step = 0;
+  double time = 0;  // seconds since 1970; 0: not known
+  std::map<std::string, double> values;
+};
+
 // The facts that a tracker gets about a run at its start.
 struct TrackedRun {
   std::string id;                     // 8 lower-case letters and digits; a resumed run has the id of its first start
@@ -26,15 +33,13 @@ struct TrackedRun {
   // The step from which the run continues. Records of later steps are obsolete, because the run computes these steps
   // again.
   int64_t resumed_step = 0;
-  nlohmann::json config;  // the recipe keys that differ from their defaults, and their values
+  std::vector<TrackedFigures> earlier = {};  // the metrics up to `resumed_step`, without their times
+  nlohmann::json config;                     // the recipe keys that differ from their defaults, and their values
 };
 
-// The metrics of one step, with the names that Hugging Face's callbacks use: "train/loss", "eval/loss".
-struct TrackedFigures {
-  int64_t step = 0;
-  double time = 0;  // seconds since 1970
-  std::map<std::string, double> values;
-};
+// Returns the metrics with the names that most of Hugging Face's callbacks write: "loss" becomes "train/loss",
+// "eval_loss" becomes "eval/loss".
+std::map<std::string, double> tracked_names(const std::map<std::string, double>& values);
 
 // The functions may take a long time and may throw Error. Trackers calls them on its own thread.
 class Tracker {

@@ -81,7 +81,7 @@ void Trackers::log(int64_t step, const std::map<std::string, double>& values) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   {
     const std::lock_guard lock(state_->mutex);
-    state_->waiting.push_back({step, std::chrono::duration<double>(now).count(), tracked_names(values)});
+    state_->waiting.push_back({step, std::chrono::duration<double>(now).count(), values});
   }
   state_->changed.notify_one();
 }

@@ -38,8 +38,4 @@ class Trackers {
   std::thread thread_;
 };
 
-// Returns the metrics with the names that Hugging Face's callbacks write: "loss" becomes "train/loss", "eval_loss"
-// becomes "eval/loss".
-std::map<std::string, double> tracked_names(const std::map<std::string, double>& values);
-
 }  // namespace fettle

@@ -63,7 +63,8 @@ class Trackio : public Tracker {
 
   void log(const TrackedFigures& figures) override {
     execute("INSERT INTO metrics (run_id, timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?, ?)",
-            {run_.id, iso_time(figures.time), run_.name, figures.step, nlohmann::json(figures.values).dump()});
+            {run_.id, iso_time(figures.time), run_.name, figures.step,
+             nlohmann::json(tracked_names(figures.values)).dump()});
   }
   void finish(bool) override {}
 

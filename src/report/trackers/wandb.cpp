@@ -1,13 +1,17 @@
 // Weights & Biases: an offline run, which `wandb sync FOLDER` uploads. W&B does not join offline runs: the upload of a
 // second one with the same id erases the first, or repeats steps. So a resumed run writes a new offline run that begins
-// with the figures of the earlier ones, and removes those that it could read completely.
+// with all earlier figures, and removes the earlier offline runs that it could read completely. Figures that they lack
+// are those of the checkpoint, without their times.
 //
-// Source: wandb_internal.proto.
+// Source: wandb_internal.proto; wandb_settings.py (validate_project).
 #include <wandb_record.pb.h>
 
 #include <algorithm>
 #include <ctime>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/json_text.h"
@@ -49,12 +53,49 @@ fs::path new_file(const TrackedRun& run) {
   return folder / file_name(run);
 }
 
-// What earlier offline runs of a resumed run have.
+// What a resumed run takes over from earlier offline runs, and from its checkpoint.
 struct Earlier {
   std::vector<fs::path> replaced;        // their folders, except those with a file that could not be read completely
-  std::vector<wandb::History> figures;   // up to the step from which the run continues
+  std::vector<wandb::History> figures;   // all up to the step from which the run continues, by step
   std::optional<int64_t> start_seconds;  // the first start, in seconds since 1970
 };
+
+template <typename Items>
+void add_item(Items& items, const std::string& key, const nlohmann::json& value) {
+  wandb::Item& item = *items.Add();
+  item.set_key(key);
+  item.set_value_json(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+wandb::History to_history(const TrackedFigures& figures) {
+  wandb::History out;
+  for (const auto& [name, value] : tracked_names(figures.values)) add_item(*out.mutable_item(), name, value);
+  add_item(*out.mutable_item(), "train/global_step", figures.step);
+  add_item(*out.mutable_item(), "_step", figures.step);
+  out.mutable_step()->set_num(figures.step);
+  return out;
+}
+
+// Adds the figures that the offline runs lack, for example because their folders were synced and removed.
+void add_missing(const TrackedRun& run, std::vector<wandb::History>& figures) {
+  std::set<std::pair<int64_t, std::string>> present;
+  for (const wandb::History& one : figures)
+    for (const wandb::Item& item : one.item()) present.emplace(one.step().num(), item.key());
+  const size_t found = figures.size();
+  for (const TrackedFigures& one : run.earlier) {
+    const wandb::History history = to_history(one);
+    if (!std::ranges::all_of(history.item(), [&](const wandb::Item& item) {
+          return present.contains({one.step, item.key()});
+        }))
+      figures.push_back(history);
+  }
+  if (figures.size() == found) return;
+  std::ranges::stable_sort(figures, {}, [](const wandb::History& one) { return one.step().num(); });
+  warn(
+      "report_to: wandb: the offline runs in {} have {} of the {} records up to step {}, perhaps because they were "
+      "removed; the new offline run has the others from the checkpoint, without their times",
+      parent_folder(run).string(), found, figures.size(), run.resumed_step);
+}
 
 Earlier read_earlier(const TrackedRun& run) {
   Earlier out;
@@ -86,6 +127,7 @@ Earlier read_earlier(const TrackedRun& run) {
       warn("{}: a part of this offline run cannot be read, so the folder stays beside that of the resumed run",
            folder.string());
   }
+  add_missing(run, out.figures);
   return out;
 }
 
@@ -95,11 +137,21 @@ std::string setting(const TrackedRun& run, const char* key, const char* variable
   return run.config.contains(key) || wanted.empty() ? value : wanted;
 }
 
-template <typename Items>
-void add_item(Items& items, const std::string& key, const nlohmann::json& value) {
-  wandb::Item& item = *items.Add();
-  item.set_key(key);
-  item.set_value_json(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+// Returns the project's name with - in place of the characters that W&B refuses, and at most 128 characters long. Warns
+// when that changes the name.
+std::string allowed_project(const std::string& wanted) {
+  std::string name = wanted;
+  for (char& c : name)
+    if (std::string_view("/\\#?%:").find(c) != std::string_view::npos) c = '-';
+  size_t end = 0;
+  for (int characters = 0; characters < 128 && end < name.size(); ++characters) next_char(name, end);
+  name.resize(end);
+  if (name != wanted)
+    warn(
+        "report_to: wandb: W&B refuses the project name '{}': it allows at most 128 characters and none of / \\ # ? % "
+        ":; the figures go to the project '{}'. Set `project` to choose another name",
+        wanted, name);
+  return name;
 }
 
 class Wandb : public Tracker {
@@ -112,14 +164,11 @@ class Wandb : public Tracker {
     Record record;
     wandb::Run& out = *record.mutable_run();
     out.set_run_id(run.id);
-    out.set_project(setting(run, "project", "WANDB_PROJECT", run.project));
+    out.set_entity(replace_invalid_utf8(environment("WANDB_ENTITY")));
+    out.set_project(allowed_project(setting(run, "project", "WANDB_PROJECT", run.project)));
     out.set_display_name(setting(run, "run_name", "WANDB_NAME", run.name));
     out.set_host(host_name());
     out.mutable_start_time()->set_seconds(start_);
-    if (earlier.figures.empty()) {
-      out.set_starting_step(run.resumed_step);
-      out.set_resumed(run.resumed_step > 0);
-    }
     for (const auto& [key, value] : run.config.items()) add_item(*out.mutable_config()->mutable_update(), key, value);
     write(record);
     for (const wandb::History& figures : earlier.figures) {
@@ -136,13 +185,10 @@ class Wandb : public Tracker {
   void log(const TrackedFigures& figures) override {
     Record record;
     wandb::History& out = *record.mutable_history();
-    for (const auto& [name, value] : figures.values) add_item(*out.mutable_item(), name, value);
-    add_item(*out.mutable_item(), "train/global_step", figures.step);
-    add_item(*out.mutable_item(), "_step", figures.step);
+    out = to_history(figures);
     add_item(*out.mutable_item(), "_timestamp", figures.time);
     add_item(*out.mutable_item(), "_runtime", figures.time - static_cast<double>(start_));
-    out.mutable_step()->set_num(figures.step);
-    for (const auto& [name, value] : figures.values) summary_[name] = value;
+    for (const auto& [name, value] : tracked_names(figures.values)) summary_[name] = value;
     write(record);
   }
 

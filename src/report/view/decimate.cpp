@@ -6,7 +6,8 @@ namespace fettle {
 
 Curve decimate(const std::vector<LogRow>& rows, const LogSeries& series, LogAxis axis, int64_t points,
                CurveRange range) {
-  // In the log of another program, coordinates may decrease, so the values in the range may not be consecutive.
+  // In the log of another program, the number of tokens may decrease, so the values in the range may not be
+  // consecutive.
   std::vector<size_t> inside;
   for (size_t i = 0; i < series.rows.size(); ++i)
     if (const double x = rows[series.rows[i]].at(axis); x >= range.from && x <= range.to) inside.push_back(i);

@@ -3,6 +3,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <utility>
 
 #include "base/text.h"
 
@@ -123,21 +124,23 @@ std::optional<double> RunLog::last(std::string_view key) const {
 
 void RunLog::take(std::string_view line) {
   if (is_blank(line)) return;
-  LogRow row = rows_.empty() ? LogRow{} : rows_.back();
-  bool has_step = false;
-  double total = static_cast<double>(total_steps_), left = seconds_left_, seconds = process_seconds_;
+  std::optional<double> step, epoch, tokens, seconds;
+  double total = static_cast<double>(total_steps_), left = seconds_left_;
+  bool resumed = false;
   std::vector<std::pair<std::string_view, double>> figures;
   const bool sound = LineReader(line).read(
       [&](std::string_view key, double value) {
         if (!std::isfinite(value)) return;
         if (key == "current_steps")
-          row.step = value, has_step = true;
+          step = value;
         else if (key == "total_steps")
           total = value;
         else if (key == "epoch")
-          row.epoch = value;
+          epoch = value;
         else if (key == "total_tokens")
-          row.tokens = value;
+          tokens = value;
+        else if (key == "resumed_step")
+          resumed = true;
         else if (key != "percentage" && key.size() <= kLongestKey)
           figures.emplace_back(key, value);
       },
@@ -145,13 +148,22 @@ void RunLog::take(std::string_view line) {
         if (key == "elapsed_time") seconds = read_duration(value);
         if (key == "remaining_time") left = read_duration(value);
       });
-  if (!sound || !has_step) {
+  if (!sound || !step) {
     ++damaged_;
     return;
   }
-  if (seconds < process_seconds_) earlier_seconds_ += process_seconds_;  // the run was resumed here
-  process_seconds_ = seconds;
-  row.seconds = earlier_seconds_ + seconds;
+  const bool goes_back = !rows_.empty() && *step < rows_.back().step;
+  // Only Fettle's log names the resume. LLaMA-Factory's log and older logs of Fettle show it by a smaller step or time.
+  if (resumed || goes_back || (seconds && *seconds < process_seconds_)) {
+    earlier_seconds_ += std::exchange(process_seconds_, 0);
+    if (goes_back && keep_ == Keep::kAll) forget_from(*step);
+  }
+  process_seconds_ = seconds.value_or(process_seconds_);
+  LogRow row = rows_.empty() ? LogRow{} : rows_.back();
+  row.step = *step;
+  row.epoch = epoch.value_or(row.epoch);
+  row.tokens = tokens.value_or(row.tokens);
+  row.seconds = earlier_seconds_ + process_seconds_;
   total_steps_ = total > 0 && total < 1e15 ? static_cast<int64_t>(total) : 0;
   seconds_left_ = left;
   const auto number = static_cast<uint32_t>(rows_.size());
@@ -167,6 +179,16 @@ void RunLog::take(std::string_view line) {
     one.rows.push_back(number);
     one.values.push_back(value);
   }
+}
+
+void RunLog::forget_from(double step) {
+  while (!rows_.empty() && rows_.back().step >= step) rows_.pop_back();
+  for (auto& [key, one] : series_)
+    while (!one.rows.empty() && one.rows.back() >= rows_.size()) {
+      one.rows.pop_back();
+      one.values.pop_back();
+    }
+  std::erase_if(series_, [](const auto& entry) { return entry.second.rows.empty(); });
 }
 
 void RunLog::forget_all_but_last() {

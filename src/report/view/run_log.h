@@ -20,7 +20,9 @@ std::optional<LogAxis> log_axis(std::string_view name);
 // One line of the log.
 struct LogRow {
   double step = 0;
-  double seconds = 0;  // training time of the run so far, without the time between a stop and a resume
+  // Training time of the run so far, without the time between a stop and a resume. It includes the time of steps that
+  // the run computed again, if their lines are in the log.
+  double seconds = 0;
   double tokens = 0;
   double epoch = 0;
   double at(LogAxis axis) const;
@@ -32,11 +34,13 @@ struct LogSeries {
   std::vector<double> values;
 };
 
-// Damaged lines are counted and left out. Values that are not finite are left out.
+// Damaged lines are counted and left out. Values that are not finite are left out. LLaMA-Factory appends to the log
+// when a run is resumed, so its log may have some steps twice. The later line counts: when the step goes back, the rows
+// of this step and of later ones are removed. So steps never decrease from row to row.
 class RunLog {
  public:
   // kLast: rows() has only the last row, and each series only its last value. last() and the times are those of the
-  // whole log, but little stays in memory.
+  // whole log, but little stays in memory. When the step goes back, series keep their last values.
   enum class Keep { kAll, kLast };
   explicit RunLog(Keep keep = Keep::kAll) : keep_(keep) {}
 
@@ -45,8 +49,8 @@ class RunLog {
   bool update(const FolderFiles& files, std::string_view path);
 
   const std::vector<LogRow>& rows() const { return rows_; }
-  // Keys are the names in the file: "loss", "lr", "grad_norm", "eval_loss". Steps, epoch, percentage, times and the
-  // number of tokens are not series.
+  // Keys are the names in the file: "loss", "lr", "grad_norm", "eval_loss". Steps, also resumed_step, epoch,
+  // percentage, times and the number of tokens are not series.
   const std::map<std::string, LogSeries, std::less<>>& series() const { return series_; }
   int64_t total_steps() const { return total_steps_; }
   double seconds_left() const { return seconds_left_; }
@@ -57,6 +61,7 @@ class RunLog {
 
  private:
   void take(std::string_view line);
+  void forget_from(double step);
   void forget_all_but_last();
 
   Keep keep_;
