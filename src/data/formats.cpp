@@ -241,8 +241,10 @@ Sample turns_of(const ordered_json& row, const DataSource& source) {
   if (!source.formatting.empty()) return conversation(row, source, column, source.formatting == "sharegpt");
   const ordered_json* list = find_column(row, column);
   if (!list) bad_column(row, column);
+  const bool has_roles = first_has(*list, "role") || first_has(*list, "from");
   for (const auto& [human, assistant] : {std::pair{"human", "assistant"}, {"input", "output"}})  // ms-swift, Capybara
-    if (first_has(*list, human) && first_has(*list, assistant)) return pairs(row, *list, source, human, assistant);
+    if (!has_roles && first_has(*list, human) && first_has(*list, assistant))
+      return pairs(row, *list, source, human, assistant);
   return conversation(row, source, column, !has_openai_names(*list, column, source));
 }
 
@@ -353,7 +355,8 @@ Sample read_prompt(const ordered_json& row, const DataSource& source) {
     return read_prompt(row, answered);
   }
   const std::string reply = answer_column(row, source);
-  if (reply.empty() || has_column(row, reply)) return read_sample(row, source);
+  const bool may_have_a_solution = reply == "answer";  // a prompt needs no choice between the two
+  if (reply.empty() || (has_column(row, reply) && !may_have_a_solution)) return read_sample(row, source);
   ordered_json one = row;
   one[reply] = "";
   if (reply == "completion" && row["prompt"].is_array()) {

@@ -104,7 +104,6 @@ void refuse_columns(const ordered_json& row) {
   if (reply.empty()) reply = left.take_part(kPartsOfReplies);
   if (prompt.empty()) prompt = left.take_part(kPrompts);
   const std::string query = prompt.empty() ? "" : left.take(kBesidePrompts);
-  const bool certain = left.size() == static_cast<size_t>(reply.empty()) + static_cast<size_t>(prompt.empty());
   const std::string known = fmt::format(
       "no known format has the columns [{}]; known are messages, conversations, instruction + output, query + "
       "response, question + answer, prompt + completion, text, content, input_ids",
@@ -120,6 +119,7 @@ void refuse_columns(const ordered_json& row) {
       only_answer = fmt::format("; to train the short answer alone, write \"response\": \"{}\"", reply);
       reply = reasoning;
     }
+  const bool certain = left.size() == static_cast<size_t>(reply.empty()) + static_cast<size_t>(prompt.empty());
   if (reply.empty()) reply = certain ? left.back() : "...";
   if (prompt.empty()) prompt = certain ? left.front() : "...";
   std::string columns = fmt::format("\"prompt\": \"{}\"", prompt);

@@ -138,10 +138,10 @@ std::string question_column(const ordered_json& row) {
 }
 
 // Returns the column of the reply `which` (chosen or rejected). LLaMA-Factory v1 calls these columns chosen_messages
-// and rejected_messages. Other rows have both chosen_response and rejected_response.
+// and rejected_messages. Rows without these may have both chosen_response and rejected_response.
 std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
   const bool responses = has_column(row, "chosen_response") && has_column(row, "rejected_response");
-  const std::string other = which + (responses ? "_response" : "_messages");
+  const std::string whole = which + "_messages", other = responses && !has_column(row, whole) ? which + "_response" : whole;
   return source.column(which, !has_column(row, which) && has_column(row, other) ? other : which);
 }
 
@@ -260,9 +260,12 @@ std::string chosen_beside_prompt(const ordered_json& row) {
 }
 
 // Returns whether the row is a pair of ms-swift, with the rejected reply in `rejected_response` or `rejected_messages`.
-// If an entry names a reply, the row has the form that the entry describes.
+// If an entry names other columns for the replies, the row has the form that the entry describes.
 bool is_pair_of_swift(const ordered_json& row, const DataSource& source) {
-  if (source.columns.contains("chosen") || source.columns.contains("rejected")) return false;
+  const std::string rejected = source.column("rejected");
+  if (source.columns.contains("chosen") ||
+      (source.columns.contains("rejected") && rejected != "rejected_response" && rejected != "rejected_messages"))
+    return false;
   const std::string chosen = chosen_beside_prompt(row);
   return !chosen.empty() &&
          (has_column(row, "rejected_response") || (chosen == "messages" && has_column(row, "rejected_messages")));

@@ -29,6 +29,7 @@ int show_shards(const Request& request, const PlanOptions& options, std::ostream
   const MachineSize machine = machine_size(request);
   const Run run = request.resolve({.count = machine.count(), .title = machine.title, .capability = machine.capability},
                                   Purpose::kTraining);
+  run.remarks.print();
   const std::vector<PlacedArray> arrays = placed_arrays(run, run.batch.longest());
   const MeshAxes& mesh = run.sharding.mesh();
   if (options.json) {

@@ -124,6 +124,15 @@ TEST(ToolRows, DollysRowsAreAlpacasWithOtherNames) {
 TEST(ToolRows, AQuestionWithoutAnAnswerIsAPromptBesideASolution) {
   const auto asked = nlohmann::ordered_json::parse(R"({"question": "Hi", "solution": "s"})");
   EXPECT_EQ(shown(read_prompt(asked, {}).conversation.messages), "user: Hi\nassistant: \n");
+  const auto answered = nlohmann::ordered_json::parse(R"({"question": "Hi", "solution": "s", "answer": "a"})");
+  EXPECT_EQ(shown(read_prompt(answered, {}).conversation.messages), "user: Hi\nassistant: \n");
+}
+
+// A message may have other fields beside its role.
+TEST(ToolRows, MessagesWithFieldsOfPairs) {
+  const Sample row = sample(R"({"messages": [{"role": "user", "content": "Hi", "input": null, "output": null},
+                                             {"role": "assistant", "content": "Yo", "input": null, "output": null}]})");
+  EXPECT_EQ(shown(row.conversation.messages), "user: Hi\nassistant: Yo\n");
 }
 
 // The items of a list may be texts, because objects with different fields have no common type in Parquet files.

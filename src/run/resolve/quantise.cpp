@@ -133,13 +133,14 @@ void quantise_frozen(Run& run, const Recipe& recipe, Purpose purpose, const std:
   const std::optional<Float8Storage>& float8 = run.model.config.float8;
   const std::optional<Quantisation> kept_as = kept_on_device(run, recipe, purpose);
   if (groups && recipe.quantization_bit)
-    info("{}: quantization_bit has no effect, because the checkpoint ({}) is already stored as {}",
-         recipe.where("quantization_bit"), file, groups->format().name());
+    run.remarks.notes.push_back(
+        fmt::format("{}: quantization_bit has no effect, because the checkpoint ({}) is already stored as {}",
+                    recipe.where("quantization_bit"), file, groups->format().name()));
   if (float8 && !float8->uniform && !recipe.quantization_bit && (run.adapter.lora || run.trained.empty()))
-    info(
+    run.remarks.notes.push_back(fmt::format(
         "{}: config_groups names single modules or several formats, so every weight that is stored in 8-bit floats "
         "takes 16 bits on the device",
-        file);
+        file));
   if (!found && !keeps_mxfp4 && !kept_as) return;
   if (found) check(run, *found, stored ? file : recipe.where("quantization_bit"));
 
