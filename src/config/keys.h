@@ -35,6 +35,7 @@ struct Key {
   bool below_max = false;       // excludes max itself
   bool share_or_count = false;  // below 1, a share; from 1 on, a whole number
   bool unset_differs = false;   // to leave the key out is not the same as to set it to its default
+  bool of_one_run = false;      // a new run with the same recipe does not take the value over
   bool one_or_two = false;      // the list has at most two texts; a text is one of them, with its commas
   bool may_be_auto = false;     // the map may also be the word auto, stored as {auto: 1}
   bool secret = false;          // the value is read, but never written or reported
