@@ -150,14 +150,21 @@ std::optional<std::vector<FolderEntry>> FolderFiles::list(std::string_view path,
   return out;
 }
 
-int FolderFiles::append(std::string_view path) const {
+int FolderFiles::open_to_write(std::string_view path, int flags) const {
   std::string name;
   const int folder = open_parent(path, name);
   if (folder < 0) return -1;
-  const int fd = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+  const int fd = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | flags, 0644);
   const int error = errno;
   ::close(folder);
   return errno = error, fd;
+}
+
+int FolderFiles::create(std::string_view path) const {
+  const int fd = open_to_write(path, O_EXCL);
+  if (fd < 0) return errno;
+  ::close(fd);
+  return 0;
 }
 
 }  // namespace fettle

@@ -1,6 +1,7 @@
 // Defines FolderFiles, which lists, reads and appends to files below one folder, and opens no other files.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -65,12 +66,16 @@ class FolderFiles {
   std::optional<std::vector<FolderEntry>> list(std::string_view path, size_t most) const;
   // Opens a file for appending, and creates it with mode 0644 if it does not exist. Returns its descriptor, which the
   // caller closes; -1 with errno when that fails.
-  int append(std::string_view path) const;
+  int append(std::string_view path) const { return open_to_write(path, O_APPEND); }
+  // Creates an empty file. Returns 0, or an error number: EEXIST when there is already something with this name.
+  int create(std::string_view path) const;
 
  private:
   // Opens the parent folder of `path` and sets `name` to the last part of `path`. Returns -1 with errno when there is
   // no such folder, or when it cannot be opened.
   int open_parent(std::string_view path, std::string& name) const;
+  // Opens a file for writing, and creates it if it does not exist. Returns -1 with errno when that fails.
+  int open_to_write(std::string_view path, int flags) const;
 
   std::filesystem::path root_;
   int fd_ = -1;
