@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/files/file_error.h"
 #include "base/files/run_files.h"
+#include "base/process_name.h"
 #include "board/recipe_form.h"
 #include "report/view/run_file.h"
 #include "report/view/run_view.h"
@@ -174,11 +175,11 @@ ordered_json Control::resume(RunList& runs, const ordered_json& asked) {
 ordered_json Control::stop(RunList& runs, const ordered_json& asked) {
   const std::string name = text_of(asked, "name");
   pid_t process = -1;
+  const std::optional<Owner> owner = runs.owner(name);
   if (works_on(name)) {
     const std::lock_guard lock(mutex_);
     process = started_.at(name);
   } else {
-    const std::optional<Owner> owner = runs.owner(name);
     if (!owner) throw UserError("no process works on the run '{}'", name);
     const Owner own = Owner::own();
     if (owner->boot != own.boot || owner->pid_space != own.pid_space)
@@ -191,7 +192,12 @@ ordered_json Control::stop(RunList& runs, const ordered_json& asked) {
   }
   const std::lock_guard lock(mutex_);
   const auto known = asked_to_stop_.find(name);
-  if (known != asked_to_stop_.end() && known->second == process)
+  bool stopping = known != asked_to_stop_.end() && known->second == process;
+  if (kill(process, 0) != 0) throw UserError("cannot stop process {}: {}", process, std::strerror(errno));
+  // Other boards, and this one after a restart, see the mark. If the disk is full, only this board remembers.
+  if (!stopping && owner && owner->pid == process && is_process_name(owner->id))
+    stopping = runs.files().create(run_path(name == "." ? "" : name, stop_mark(owner->id))) == EEXIST;
+  if (stopping)
     return {{"text", fmt::format("already stopping: the run finishes its step, saves a checkpoint and ends; `kill {}` "
                                  "in a terminal ends it at once",
                                  process)}};

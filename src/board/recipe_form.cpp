@@ -39,7 +39,8 @@ ordered_json recipe_form_json() {
                    {"type", describe_type(key)},
                    {"values", ordered_json(std::vector<std::string>(values.begin(), values.end()))},
                    {"default", value_text(defaults, key)},
-                   {"help", help}});
+                   {"help", help},
+                   {"of_one_run", key.of_one_run}});
   }
   return out;
 }

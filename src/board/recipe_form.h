@@ -9,8 +9,8 @@
 
 namespace fettle {
 
-// Returns all keys, sorted by group: [{name, group, type, kind, values, default, help}]. `kind` is flag, number, list,
-// map or text. Secret keys are left out.
+// Returns all keys, sorted by group: [{name, group, type, kind, values, default, help, of_one_run}]. `kind` is flag,
+// number, list, map or text. `of_one_run`: a new run does not take the value over. Secret keys are left out.
 nlohmann::ordered_json recipe_form_json();
 
 // Returns the recipe of these key=value words as yaml. Adds `output_dir` if it is not empty. Throws UserError like

@@ -1,7 +1,11 @@
 #include "board/run_list.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "base/files/run_files.h"
@@ -41,12 +45,18 @@ std::string folder_of(const std::string& name) {
 RunList::RunList(const std::filesystem::path& folder, std::function<bool(const std::string&)> starts)
     : files_(folder), starts_(std::move(starts)) {}
 
-void RunList::find(const std::string& path, int depth, std::map<std::string, Presences>& runs) const {
+void RunList::find(const std::string& path, int depth, Found& found) const {
+  auto& runs = found.runs;
   if (runs.size() >= kMostRuns) return;
   std::vector<std::string> folders;
   Presences presences;
   bool run = false;
-  for (const FolderEntry& entry : files_.list(path, kMostEntries)) {
+  const std::optional<std::vector<FolderEntry>> entries = files_.list(path, kMostEntries);
+  if (!entries) {
+    found.unread[path] = errno;
+    return;
+  }
+  for (const FolderEntry& entry : *entries) {
     if (!entry.folder) {
       run = run || entry.name == kProgressLog || entry.name == kRunFile || entry.name == kTrainOutput;
       if (entry.name.starts_with(".fettle-")) presences.push_back(entry.name);
@@ -56,7 +66,7 @@ void RunList::find(const std::string& path, int depth, std::map<std::string, Pre
   }
   if (run) runs[path.empty() ? "." : path] = presences;
   if (depth == 0) return;
-  for (const std::string& name : folders) find(run_path(path, name), depth - 1, runs);
+  for (const std::string& name : folders) find(run_path(path, name), depth - 1, found);
 }
 
 std::optional<Owner> RunList::live_owner(const std::string& path, const Presences& presences) const {
@@ -72,11 +82,12 @@ void RunList::look_at(const std::string& name, const Presences& presences, Entry
   const std::string path = folder_of(name);
   const auto stamp = [&](const char* file) { return files_.stamp(run_path(path, file)).value_or(FileStamp{}); };
   const FileStamp log = stamp(kProgressLog), run = stamp(kRunFile), results = stamp(kResultsName);
-  if (entry.generation == 0 || log != entry.log) entry.log_end.update(files_, run_path(path, kProgressLog));
+  const bool new_lines = log != entry.log_end.stamp() && entry.log_end.update(files_, run_path(path, kProgressLog));
   const bool of_other_tool = run == FileStamp{} && !entry.log_end.rows().empty();
   const bool alive = starts_(name) || live_owner(path, presences).has_value() ||
                      (of_other_tool && !entry.log_end.is_complete() && seconds_since_change(log) < kLongestPause);
-  if (entry.generation > 0 && log == entry.log && run == entry.run && results == entry.results && alive == entry.alive)
+  if (entry.generation > 0 && !new_lines && log == entry.log && run == entry.run && results == entry.results &&
+      alive == entry.alive)
     return;
   entry.log = log;
   entry.run = run;
@@ -91,12 +102,27 @@ void RunList::look_at(const std::string& name, const Presences& presences, Entry
 void RunList::refresh(double pause) {
   const std::lock_guard lock(mutex_);
   if (looked_ >= 0 && now_seconds() - looked_ < pause) return;
+  Found found;
+  if (const int error = files_.reopen(); error != 0)
+    found.unread[""] = error;
+  else
+    find("", kDepth, found);
+  looked_ = now_seconds();
+  problem_.clear();
+  if (const auto root = found.unread.find(""); root != found.unread.end()) {
+    problem_ = fmt::format("cannot read {}: {}; the list shows the runs that were there before", files_.root().string(),
+                           std::strerror(root->second));
+    return;
+  }
   ++generation_;
-  std::map<std::string, Presences> names;
-  find("", kDepth, names);
+  const auto& names = found.runs;
   more_ = names.size() >= kMostRuns;
+  const auto is_unread = [&](const std::string& name) {
+    return std::ranges::any_of(found.unread,
+                               [&](const auto& folder) { return (name + "/").starts_with(folder.first + "/"); });
+  };
   std::erase_if(runs_, [&](const auto& run) {
-    if (names.contains(run.first)) return false;
+    if (names.contains(run.first) || is_unread(run.first)) return false;
     gone_[run.first] = generation_;
     return true;
   });
@@ -104,7 +130,6 @@ void RunList::refresh(double pause) {
     gone_.erase(name);
     look_at(name, presences, runs_[name]);
   }
-  looked_ = now_seconds();
 }
 
 nlohmann::ordered_json RunList::changes(uint64_t since) const {
@@ -114,7 +139,11 @@ nlohmann::ordered_json RunList::changes(uint64_t since) const {
     if (entry.generation > since) runs.push_back(entry.summary);
   for (const auto& [name, generation] : gone_)
     if (generation > since) gone.push_back(name);
-  return {{"generation", generation_}, {"runs", std::move(runs)}, {"gone", std::move(gone)}, {"more", more_}};
+  return {{"generation", generation_},
+          {"runs", std::move(runs)},
+          {"gone", std::move(gone)},
+          {"more", more_},
+          {"problem", problem_}};
 }
 
 bool RunList::has(const std::string& name) const {
@@ -156,7 +185,8 @@ std::optional<Owner> RunList::owner(const std::string& name) const {
   const std::optional<std::string> path = path_of(name);
   if (!path) return std::nullopt;
   Presences presences;
-  for (const FolderEntry& entry : files_.list(*path, kMostEntries))
+  const std::optional<std::vector<FolderEntry>> entries = files_.list(*path, kMostEntries);
+  for (const FolderEntry& entry : entries.value_or(std::vector<FolderEntry>()))
     if (!entry.folder && entry.name.starts_with(".fettle-")) presences.push_back(entry.name);
   return live_owner(*path, presences);
 }

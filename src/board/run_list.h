@@ -28,10 +28,11 @@ class RunList {
   RunList(const std::filesystem::path& folder, std::function<bool(const std::string& name)> starts);
 
   const FolderFiles& files() const { return files_; }
-  // Looks for runs and for changes of their files. Does nothing if it last looked less than `pause` seconds ago.
+  // Looks for runs and for changes of their files. Does nothing if it last looked less than `pause` seconds ago. Runs
+  // in a folder that cannot be read stay as they were.
   void refresh(double pause = 1);
   // Returns {generation, runs: [summaries of runs that changed after generation `since`], gone: [names], more: whether
-  // the folder has more runs than are shown}.
+  // the folder has more runs than are shown, problem: why the folder could not be read; "" if it could}.
   nlohmann::ordered_json changes(uint64_t since) const;
   bool has(const std::string& name) const;
   // Returns the path of a run below the root; nullopt when there is no such run. Reads nothing from the disk.
@@ -55,7 +56,11 @@ class RunList {
     std::atomic<size_t> rows = 0;
   };
   using Presences = std::vector<std::string>;  // names of presence files (.fettle-*) in a run's folder
-  void find(const std::string& path, int depth, std::map<std::string, Presences>& runs) const;
+  struct Found {
+    std::map<std::string, Presences> runs;  // by name
+    std::map<std::string, int> unread;      // folder that could not be read -> error number
+  };
+  void find(const std::string& path, int depth, Found& found) const;
   void look_at(const std::string& name, const Presences& presences, Entry& entry);
   std::optional<Owner> live_owner(const std::string& path, const Presences& presences) const;
 
@@ -67,6 +72,7 @@ class RunList {
   uint64_t generation_ = 1;
   double looked_ = -1;
   bool more_ = false;
+  std::string problem_;
   std::mutex logs_mutex_;
   std::list<std::pair<std::string, std::shared_ptr<Log>>> logs_;  // the most recently used first
 };

@@ -124,8 +124,7 @@ std::string to_yaml(const Recipe& recipe) {
   std::string text;
   for (const Key& key : recipe_keys()) {
     std::string value = value_text(recipe, key);
-    const bool said = key.by_stage && recipe.places.has(key.name);
-    if (value == value_text(defaults, key) && !said) continue;
+    if (!must_be_said(key, value != value_text(defaults, key), recipe.places)) continue;
     if (key.secret) {
       text += fmt::format("# {} is secret, so it is not written here; set the environment variable HF_TOKEN instead\n",
                           key.name);

@@ -81,7 +81,7 @@ nlohmann::json KeyValues::json(std::string_view key) const {
 nlohmann::json KeyValues::changed_values() const {
   nlohmann::json out = nlohmann::json::object();
   for (const auto& [key, value] : values_)
-    if (value.changed && !value.secret) {
+    if (!value.secret && must_be_said(*find_key(key), value.changed, places_)) {
       nlohmann::json one = json(key).is_null() ? nlohmann::json(value.yaml) : json(key);
       if (one.is_number_float() && std::floor(one.get<double>()) == one.get<double>() &&
           std::abs(one.get<double>()) < 1e15)

@@ -36,7 +36,7 @@ class KeyValues {
   nlohmann::json json(std::string_view key) const;
   // Returns the value as YAML text, such as "0.1" or "sigmoid"; "" when the value is empty.
   const std::string& yaml(std::string_view key) const;
-  // Returns an object with the keys whose values differ from the defaults. Leaves secret keys out.
+  // Returns an object with the keys that a copy of the recipe needs (must_be_said). Leaves secret keys out.
   nlohmann::json changed_values() const;
   // Returns whether the value differs from the key's default.
   bool changed(std::string_view key) const;

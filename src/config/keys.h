@@ -34,7 +34,8 @@ struct Key {
   bool above_min = false;       // excludes min itself
   bool below_max = false;       // excludes max itself
   bool share_or_count = false;  // below 1, a share; from 1 on, a whole number
-  bool by_stage = false;        // the default depends on the stage
+  bool unset_differs = false;   // to leave the key out is not the same as to set it to its default
+  bool of_one_run = false;      // a new run with the same recipe does not take the value over
   bool one_or_two = false;      // the list has at most two texts; a text is one of them, with its commas
   bool may_be_auto = false;     // the map may also be the word auto, stored as {auto: 1}
   bool secret = false;          // the value is read, but never written or reported
@@ -64,5 +65,9 @@ std::string describe_type(const Key& key);
 
 // Returns the key's value in `recipe` as one line of YAML ("8", "[all]", "{fsdp: 8}"); "" when it is empty.
 std::string value_text(const Recipe& recipe, const Key& key);
+
+// Returns whether a copy of a recipe must have this key, so that the copy means the same. `changed` says whether the
+// value differs from the default. `places` are those of the recipe.
+bool must_be_said(const Key& key, bool changed, const KeyPlaces& places);
 
 }  // namespace fettle

@@ -239,9 +239,8 @@ Recipe read_recipe(const std::filesystem::path& file, const std::vector<std::str
 // needs them.
 void require_keys(const Recipe& recipe, std::initializer_list<std::string_view> names, std::string_view command);
 
-// Returns the recipe as YAML. The YAML has the keys that differ from their defaults. It also has each key that was set
-// and whose default depends on the stage. Reading the YAML gives the same values, except for access tokens, which a
-// comment replaces.
+// Returns the recipe as YAML. The YAML has the keys that a copy of the recipe needs (must_be_said in keys.h). Reading
+// the YAML gives the same values, except for access tokens, which a comment replaces.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace fettle

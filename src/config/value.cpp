@@ -344,4 +344,8 @@ std::string value_text(const Recipe& recipe, const Key& key) {
   return std::visit([&](auto member) { return print(recipe.*member); }, key.member);
 }
 
+bool must_be_said(const Key& key, bool changed, const KeyPlaces& places) {
+  return changed || (key.unset_differs && places.has(key.name));
+}
+
 }  // namespace fettle

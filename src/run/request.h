@@ -91,7 +91,7 @@ class Request {
   std::optional<int64_t> device_count() const;  // the number of devices that the recipe asks for
 
   bool plan_only() const;
-  nlohmann::json changed_keys() const;  // the recipe's keys that differ from their defaults, without secrets
+  nlohmann::json changed_keys() const;  // KeyValues::changed_values of the recipe
   GenerationSpec generation() const;
   EvalSpec eval() const;
   ExportSpec exported() const;

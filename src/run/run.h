@@ -112,7 +112,7 @@ struct OutputSpec {
   std::string logging_dir;                  // TensorBoard's folder; empty: inside `folder`
   int64_t profile_steps = 0;                // number of steps that are recorded; 0: none
   int64_t profile_start = 0;                // number of steps before them
-  // JSON: the recipe's keys that differ from their defaults, for trackers, for fettle_run.json, and to compare with the
+  // JSON: KeyValues::changed_values of the recipe, for trackers, for fettle_run.json, and to compare with the
   // run that wrote a result.
   std::string changed_keys = "{}";
 };

@@ -34,6 +34,15 @@ TEST(RecipeForm, HasEveryKeyThatIsNotSecret) {
   for (const auto& [name, key] : form) EXPECT_NE(key["help"], "") << name;
 }
 
+// The form that "Use as a new run" fills leaves these keys out.
+TEST(RecipeForm, KnowsTheKeysOfOneRun) {
+  std::vector<std::string> names;
+  for (const nlohmann::json key : recipe_form_json())
+    if (key["of_one_run"] == true) names.push_back(key["name"]);
+  EXPECT_THAT(names, testing::UnorderedElementsAre("output_dir", "overwrite_output_dir", "run_name", "logging_dir",
+                                                   "resume_from_checkpoint"));
+}
+
 TEST(RecipeForm, ItsRecipeIsReadBack) {
   const std::vector<std::string> words = {"model_name_or_path=models/a: b",
                                           "dataset=rows.jsonl,more rows.jsonl",

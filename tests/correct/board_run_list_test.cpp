@@ -1,6 +1,7 @@
 // Tests which folders the board shows as runs, and what it shows about them when files change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -111,6 +112,47 @@ TEST_F(Runs, OfOtherToolsHaveTheStateOfTheirLog) {
   EXPECT_EQ(only(runs)["seconds_left"], 0);
   write_text(log, log_lines(1, 10));
   EXPECT_EQ(only(runs)["state"], "ended");
+}
+
+TEST_F(Runs, AreThoseOfTheFolderThatHasTheNameNow) {
+  write_text(folder / "runs/old/trainer_log.jsonl", log_lines(1, 3));
+  write_text(folder / "runs/same/trainer_log.jsonl", log_lines(1, 3));
+  RunList runs(folder / "runs", [](const std::string&) { return false; });
+  runs.refresh(0);
+  ASSERT_THAT(names_in(runs.changes(0)), ElementsAre("old", "same"));
+  EXPECT_EQ(runs.changes(0)["problem"], "");
+  fs::rename(folder / "runs", folder / "aside");
+  runs.refresh(0);
+  EXPECT_THAT(names_in(runs.changes(0)), ElementsAre("old", "same")) << "the folder may come back";
+  EXPECT_THAT(runs.changes(0)["gone"], IsEmpty());
+  EXPECT_THAT(runs.changes(0)["problem"].get<std::string>(),
+              AllOf(HasSubstr((folder / "runs").string()), HasSubstr("No such file or directory")));
+  write_text(folder / "runs/same/trainer_log.jsonl", log_lines(1, 5));
+  write_text(folder / "runs/new/trainer_log.jsonl", log_lines(1, 2));
+  runs.refresh(0);
+  const ordered_json now = runs.changes(0);
+  EXPECT_THAT(names_in(now), ElementsAre("new", "same"));
+  EXPECT_EQ(now["runs"][1]["step"], 5);
+  EXPECT_EQ(now["gone"], ordered_json({"old"}));
+  EXPECT_EQ(now["problem"], "");
+}
+
+TEST_F(Runs, InAFolderThatCannotBeReadStayAsTheyWere) {
+  write_text(folder / "a/b/trainer_log.jsonl", log_lines(1, 3));
+  write_text(folder / "ab/trainer_log.jsonl", log_lines(1, 3));
+  RunList runs = list();
+  runs.refresh(0);
+  fs::remove_all(folder / "ab");
+  const int next = dup(STDIN_FILENO);
+  close(next);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{.rlim_cur = static_cast<rlim_t>(next) + 1, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);  // one more file may be open, but a folder below the root takes two
+  runs.refresh(0);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(names_in(runs.changes(0)), ElementsAre("a/b"));
+  EXPECT_EQ(runs.changes(0)["problem"], "");
 }
 
 TEST_F(Runs, FiguresAreThoseOfTheWholeLog) {

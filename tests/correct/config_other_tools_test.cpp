@@ -37,12 +37,14 @@ TEST_F(RecipeShape, DropoutIsOffWhereTheToolTurnsItOff) {
                                  axolotl + "reward_model: true\n", trl + "stage: dpo\n", trl + "stage: rm\n"}) {
     EXPECT_EQ(dropout(off), 0) << off;
     EXPECT_NE(said_.find("lora_dropout has no effect: "), std::string::npos) << said_;
+    EXPECT_TRUE(read(to_yaml(read(off))).dropout_is_off) << off << " a copy does not name the tool";
     EXPECT_EQ(dropout(off + "disable_dropout: False\n"), 0.1) << off;
   }
   for (const std::string& on : {own + "sft\n", own + "rm\n", std::string("model: m\ntuner_type: lora\n"), axolotl, trl})
     EXPECT_EQ(dropout(on), 0.1) << on;
   EXPECT_EQ(dropout(own + "sft\ndisable_dropout: true\n"), 0);
   EXPECT_EQ(read(trl).lora_dropout, 0.05) << "TRL's default";
+  EXPECT_FALSE(read(trl + "adapter_name_or_path: a\n").places.has("lora_dropout")) << "the adapter's own counts";
 }
 
 // ORPO is a stage of its own in TRL's recipes, with the defaults of preferences.

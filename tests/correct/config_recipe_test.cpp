@@ -423,6 +423,23 @@ TEST_F(RecipeFile, YamlKeepsPackingOffInPretraining) {
   EXPECT_EQ(to_yaml(read("stage: pt\n")), "stage: pt\n");
 }
 
+// fettle_run.json, the trackers and the YAML get the same keys. The board continues a run from them.
+TEST_F(RecipeFile, CopiesHaveKeysWhoseAbsenceMeansSomethingElse) {
+  for (const char* line : {"packing: false", "lora_dropout: 0", "cutoff_len: 2048", "use_modelscope: false",
+                           "additional_target: []", "export_size: 5"}) {
+    const std::string key = std::string(line).substr(0, std::string(line).find(':'));
+    const Recipe recipe = read(std::string(line) + "\n");
+    ASSERT_EQ(KeyValues(recipe).changed(key), false) << line;
+    const nlohmann::json copy = KeyValues(recipe).changed_values();
+    ASSERT_EQ(copy.size(), 1u) << copy;
+    EXPECT_TRUE(read_recipe("", {key + "=" + copy[key].dump()}).places.has(key)) << copy;
+    const Recipe again = read(to_yaml(recipe));
+    EXPECT_TRUE(again.places.has(key)) << to_yaml(recipe);
+    EXPECT_EQ(KeyValues(again).changed(key), false) << to_yaml(recipe);
+  }
+  EXPECT_EQ(KeyValues(read("stage: pt\nlora_rank: 8\n")).changed_values().dump(), R"({"stage":"pt"})");
+}
+
 // Access tokens must not be in changed_values(), which trackers and logs get, or in the output of `fettle convert`,
 // which people paste.
 TEST_F(RecipeFile, AccessTokensAreReadButNeverWritten) {

@@ -412,12 +412,19 @@ TEST(Board, ASecondStopStillSavesACheckpoint) {
   EXPECT_THAT(first["text"].get<std::string>(), HasSubstr("asked to stop"));
   kill(process, SIGSTOP);  // the step takes longer than the pause between the clicks
   std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-  const json second = board.post("/api/stop", {{"name", "long"}}).parsed();
+  const Board other({}, board.folder / "runs");
+  EXPECT_EQ(other.state("long"), "running");
+  for (const Board* one : {&board, &other}) {
+    const json second = one->post("/api/stop", {{"name", "long"}}).parsed();
+    EXPECT_THAT(second.value("text", second.dump()),
+                AllOf(HasSubstr("already stopping"), HasSubstr(fmt::format("`kill {}`", process))));
+  }
   kill(process, SIGCONT);
-  EXPECT_THAT(second["text"].get<std::string>(),
-              AllOf(HasSubstr("already stopping"), HasSubstr(fmt::format("`kill {}`", process))));
   ASSERT_TRUE(board.becomes("long", "stopped")) << board.get("/api/output?name=long").body;
   EXPECT_THAT(board.get("/api/run?name=long").parsed()["checkpoints"], SizeIs(1));
+  ASSERT_TRUE(wait_until([&] { return kill(process, 0) != 0; }));
+  for (const auto& entry : fs::directory_iterator(board.folder / "runs/long"))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
 }
 
 TEST(Board, EndsOnlyProcessesOfFettle) {

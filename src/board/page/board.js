@@ -167,7 +167,7 @@
         chosen = chosen.filter(name => runs.has(name));
         if (answer.runs.length || answer.gone.length || page instanceof Locked) { list(); if (page instanceof Locked) route(); else page.update(); }
         freshen();
-        live();
+        live(answer.problem ? {status: 200, message: answer.problem} : undefined);
       }
     } catch (error) {
       live(error);

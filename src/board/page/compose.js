@@ -10,7 +10,7 @@ const MAIN_KEYS = {
 
 class Compose {
   // `board`: post(path, body), open(run). `keys`: what /api/keys says. `values`: key -> the text with which its field
-  // begins.
+  // begins. Keys that belong to the run from which the values come are left out.
   constructor(board, keys, values = {}) {
     this.board = board;
     this.keys = new Map(keys.map(key => [key.name, key]));
@@ -28,7 +28,7 @@ class Compose {
       for (const name of names) if (this.keys.has(name)) this.addField(box, name, values[name]);
       return panel(title, box);
     });
-    for (const [name, value] of Object.entries(values)) if (!this.fields.has(name) && rest.some(key => key.name === name)) this.addField(this.further, name, value);
+    for (const [name, value] of Object.entries(values)) if (!this.fields.has(name) && rest.some(key => key.name === name && !key.of_one_run)) this.addField(this.further, name, value);
     this.name = h('input', {type: 'text', id: 'run-name', autocomplete: 'off', spellcheck: 'false', value: 'run-' + new Date().toISOString().slice(5, 16).replace(/[T:]/g, '-'), oninput: () => this.changed()});
     this.yaml = h('pre', {class: 'hidden', tabindex: '0', 'aria-label': 'the recipe'});
     this.verdict = h('div', {class: 'message', role: 'status', text: 'Fill in the model and the data set.'});

@@ -165,6 +165,11 @@ fs::path presence_file(const fs::path& folder, const std::string& id) {
   return folder / (std::string(kFilePrefix) + id);
 }
 
+// The name is that of an unfinished file, so all that cleans up after dead processes removes it.
+std::string stop_mark(const std::string& id) {
+  return ".stop.tmp-" + id;
+}
+
 namespace {
 
 // Returns whether the owner of the file is alive; nullopt if only its heartbeat can decide.
@@ -241,6 +246,7 @@ Presence::~Presence() {
   }
   ended_.notify_all();
   heart_.join();
+  ::unlink((folder_ / stop_mark(owner_.id)).c_str());
   ::unlink(file_.c_str());
   if (fd_ >= 0) ::close(fd_);
 }

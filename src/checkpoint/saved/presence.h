@@ -71,7 +71,7 @@ class Presence {
   // run is alive, waits up to Pace::dead_after for its next heartbeat. A signal that InterruptScope catches ends the
   // wait.
   static std::shared_ptr<Presence> alone_in(const std::filesystem::path& folder, Pace pace = {});
-  ~Presence();  // removes the file
+  ~Presence();  // removes the file and the stop_mark
   Presence(const Presence&) = delete;
 
   // Throws UserError when another run took over the folder: this process sent no heartbeat for a while, or its file was
@@ -118,5 +118,8 @@ void remove_dead_presences(const std::filesystem::path& folder);
 
 // Returns FOLDER/.fettle-ID.
 std::filesystem::path presence_file(const std::filesystem::path& folder, const std::string& id);
+// Returns the name of a file in the owner's folder. The file shows that somebody has asked the owner to stop, and that
+// no second signal may follow, because it would end the owner at once. It is removed with the presence file.
+std::string stop_mark(const std::string& id);
 
 }  // namespace fettle

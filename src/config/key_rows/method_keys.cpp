@@ -34,7 +34,8 @@ std::vector<Key> method_keys() {
        .aliases = {"peft_config.lora_dropout", "lora_parameters.dropout", "model.lora_dropout"},
        .min = 0,
        .max = 1,
-       .below_max = true},
+       .below_max = true,
+       .unset_differs = true},
       {.name = "lora_target",
        .group = Group::kMethod,
        .member = &Recipe::lora_target,
@@ -75,7 +76,8 @@ std::vector<Key> method_keys() {
        .help =
            "Modules that are trained in full and saved with the adapter, such as `lm_head`. An entry stands for all "
            "modules whose names end with it.",
-       .aliases = {"peft_config.modules_to_save", "modules_to_save", "lora_modules_to_save"}},
+       .aliases = {"peft_config.modules_to_save", "modules_to_save", "lora_modules_to_save"},
+       .unset_differs = true},
       {.name = "layers_to_transform",
        .group = Group::kMethod,
        .member = &Recipe::layers_to_transform,

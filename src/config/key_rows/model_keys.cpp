@@ -85,7 +85,8 @@ std::vector<Key> model_keys() {
        .member = &Recipe::use_modelscope,
        .help =
            "Look names up on ModelScope instead of Hugging Face's hub. The environment variable USE_MODELSCOPE_HUB=1 "
-           "does the same."},
+           "does the same.",
+       .unset_differs = true},
       {.name = "hub_token",
        .member = &Recipe::hub_token,
        .help = "Access token for private and gated repositories. The environment variable HF_TOKEN is safer.",

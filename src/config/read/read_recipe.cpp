@@ -27,8 +27,10 @@ void take_meant(const Dialect::Values& meant, const std::string& place, KeyReade
 // Sets the tool's defaults for keys that the recipe does not set.
 void take_usual(const Dialect& dialect, const std::string& place, Recipe& recipe, KeyReader& reader) {
   std::vector<std::string> taken;
+  const bool goes_on = !recipe.adapter_name_or_path.empty() && !recipe.create_new_adapter;
   for (const auto& [key, value] : dialect.usual) {
     if (recipe.places.has(key)) continue;
+    if (key == "lora_dropout" && goes_on) continue;  // the adapter's own dropout counts (lora_options.h)
     if (key == "save_strategy" && recipe.places.has("save_steps") && recipe.save_steps != 0) continue;
     if ((key == "eval_strategy" || key == "eval_steps") && !suits("eval_strategy", recipe)) continue;
     reader.take(key, {value, place, SetBy::kTool});
@@ -120,10 +122,12 @@ void refuse_empty(const std::string& name, const std::string& where) {
   throw UserError("{}: the value is empty; write {}=null for the default", where, name);
 }
 
-// Turns LoRA's dropout off where the recipe's tool does so, unless disable_dropout says otherwise.
+// Turns LoRA's dropout off where the recipe's tool does so, unless disable_dropout says otherwise. A copy of the recipe
+// in Fettle's own format does not name the tool. So disable_dropout becomes true where that format has another default.
 void turn_dropout_off(Recipe& recipe, const Dialect& dialect) {
   const bool by_default = recipe.disable_dropout == "auto" && dialect.without_dropout.contains(recipe.stage);
   recipe.dropout_is_off = by_default || recipe.disable_dropout == "true";
+  if (by_default && !Dialect{}.without_dropout.contains(recipe.stage)) recipe.disable_dropout = "true";
   if (by_default && recipe.lora_dropout != 0)
     info("lora_dropout has no effect: {} turns dropout off in stage {}, unless disable_dropout is false",
          dialect.tool.empty() ? "LLaMA-Factory" : dialect.tool, recipe.stage);

@@ -47,6 +47,14 @@ FolderFiles::~FolderFiles() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+int FolderFiles::reopen() {
+  const int fresh = ::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fresh < 0) return errno;
+  const int error = dup3(fresh, fd_, O_CLOEXEC) < 0 ? errno : 0;
+  ::close(fresh);
+  return error;
+}
+
 int FolderFiles::open_parent(std::string_view path, std::string& name) const {
   int folder = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   while (folder >= 0) {
@@ -54,8 +62,11 @@ int FolderFiles::open_parent(std::string_view path, std::string& name) const {
     name = path.substr(0, slash);
     const bool valid = !name.empty() && name != "." && name != ".." && name.find('\0') == std::string::npos;
     if (valid && slash == std::string_view::npos) return folder;
+    errno = ENOENT;
     const int next = valid ? openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    const int error = errno;
     ::close(folder);
+    errno = error;
     folder = next;
     if (slash != std::string_view::npos) path.remove_prefix(slash + 1);
   }
@@ -94,25 +105,37 @@ std::optional<FileStamp> FolderFiles::stamp(std::string_view path) const {
   return found ? std::optional(stamp_of(status)) : std::nullopt;
 }
 
-std::vector<FolderEntry> FolderFiles::list(std::string_view path, size_t most) const {
-  std::vector<FolderEntry> out;
+std::optional<std::vector<FolderEntry>> FolderFiles::list(std::string_view path, size_t most) const {
+  using Entries = std::vector<FolderEntry>;
+  const auto failed = [] {
+    const bool missing = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+    return missing ? std::optional(Entries()) : std::nullopt;
+  };
   int fd = -1;
   if (path.empty()) {
     fd = openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   } else {
     std::string name;
     const int folder = open_parent(path, name);
-    if (folder < 0) return out;
+    if (folder < 0) return failed();
     fd = openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int error = errno;
     ::close(folder);
+    errno = error;
   }
-  if (fd < 0) return out;
+  if (fd < 0) return failed();
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(fd), closedir);
   if (entries == nullptr) {
+    const int error = errno;
     ::close(fd);
-    return out;
+    return errno = error, std::nullopt;
   }
-  while (const dirent* entry = readdir(entries.get())) {
+  Entries out;
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(entries.get());
+    if (entry == nullptr && errno != 0) return failed();
+    if (entry == nullptr) break;
     const std::string name = entry->d_name;
     if (name == "." || name == ".." || out.size() >= most) continue;
     unsigned char type = entry->d_type;
@@ -127,14 +150,21 @@ std::vector<FolderEntry> FolderFiles::list(std::string_view path, size_t most) c
   return out;
 }
 
-int FolderFiles::append(std::string_view path) const {
+int FolderFiles::open_to_write(std::string_view path, int flags) const {
   std::string name;
   const int folder = open_parent(path, name);
-  if (folder < 0) return errno = ENOENT, -1;
-  const int fd = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (folder < 0) return -1;
+  const int fd = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | flags, 0644);
   const int error = errno;
   ::close(folder);
   return errno = error, fd;
+}
+
+int FolderFiles::create(std::string_view path) const {
+  const int fd = open_to_write(path, O_EXCL);
+  if (fd < 0) return errno;
+  ::close(fd);
+  return 0;
 }
 
 }  // namespace fettle

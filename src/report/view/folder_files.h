@@ -1,6 +1,7 @@
 // Defines FolderFiles, which lists, reads and appends to files below one folder, and opens no other files.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -51,22 +52,30 @@ class FolderFiles {
   FolderFiles(const FolderFiles&) = delete;
 
   const std::filesystem::path& root() const { return root_; }
+  // Opens the root again, because another folder may have its name now. Returns 0, or an error number; then nothing
+  // changes. Other threads may call the other functions at the same time.
+  int reopen();
   // Returns nullopt if `path` is not a regular file or cannot be read.
   std::optional<OpenedFile> open(std::string_view path) const;
   // Returns the whole file; nullopt if it cannot be read or is larger than `most` bytes.
   std::optional<std::string> read(std::string_view path, int64_t most = 64 << 20) const;
   // Returns nullopt when there is no such regular file.
   std::optional<FileStamp> stamp(std::string_view path) const;
-  // Returns the regular files and folders in the folder `path` ("": the root), sorted by name; at most `most`.
-  std::vector<FolderEntry> list(std::string_view path, size_t most) const;
+  // Returns the regular files and folders in the folder `path` ("": the root), sorted by name; at most `most`. Returns
+  // none when there is no such folder, and nullopt with errno when it cannot be read.
+  std::optional<std::vector<FolderEntry>> list(std::string_view path, size_t most) const;
   // Opens a file for appending, and creates it with mode 0644 if it does not exist. Returns its descriptor, which the
   // caller closes; -1 with errno when that fails.
-  int append(std::string_view path) const;
+  int append(std::string_view path) const { return open_to_write(path, O_APPEND); }
+  // Creates an empty file. Returns 0, or an error number: EEXIST when there is already something with this name.
+  int create(std::string_view path) const;
 
  private:
-  // Opens the parent folder of `path` and sets `name` to the last part of `path`. Returns -1 when there is no such
-  // folder.
+  // Opens the parent folder of `path` and sets `name` to the last part of `path`. Returns -1 with errno when there is
+  // no such folder, or when it cannot be opened.
   int open_parent(std::string_view path, std::string& name) const;
+  // Opens a file for writing, and creates it if it does not exist. Returns -1 with errno when that fails.
+  int open_to_write(std::string_view path, int flags) const;
 
   std::filesystem::path root_;
   int fd_ = -1;

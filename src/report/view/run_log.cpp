@@ -225,6 +225,7 @@ bool RunLog::update(const FolderFiles& files, std::string_view path) {
     }
   }
   offset_ = at - static_cast<int64_t>(rest.size());
+  if (at < now.size) stamp_.changed_ns = 0;  // a part could not be read, so the next call tries again
   return true;
 }
 

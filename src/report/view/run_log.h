@@ -45,9 +45,12 @@ class RunLog {
   explicit RunLog(Keep keep = Keep::kAll) : keep_(keep) {}
 
   // Reads what was appended to the file since the last call. The first call reads the whole file. If the file was
-  // replaced or became shorter, forgets everything and reads it again. Returns whether anything changed.
+  // replaced or became shorter, forgets everything and reads it again. If a part cannot be read, the next call tries
+  // again. Returns whether anything changed.
   bool update(const FolderFiles& files, std::string_view path);
 
+  // Returns the state of the file whose whole content was read; another stamp if the last call could not read all.
+  const FileStamp& stamp() const { return stamp_; }
   const std::vector<LogRow>& rows() const { return rows_; }
   // Keys are the names in the file: "loss", "lr", "grad_norm", "eval_loss". Steps, also resumed_step, epoch,
   // percentage, times and the number of tokens are not series.

@@ -79,7 +79,8 @@ ordered_json run_summary(const FolderFiles& files, const std::string& name, cons
 
 ordered_json run_details(const FolderFiles& files, const std::string& name) {
   ordered_json answers = ordered_json::array(), checkpoints = ordered_json::array();
-  for (const FolderEntry& entry : files.list(name, 5000)) {
+  const std::optional<std::vector<FolderEntry>> entries = files.list(name, 5000);
+  for (const FolderEntry& entry : entries.value_or(std::vector<FolderEntry>())) {
     if (!entry.folder && (entry.name.ends_with("predictions.jsonl"))) answers.push_back(entry.name);
     if (entry.folder && entry.name.starts_with("checkpoint-")) checkpoints.push_back(entry.name);
   }
