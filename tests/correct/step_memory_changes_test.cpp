@@ -143,6 +143,7 @@ TEST(MemoryChanges, TrialsKeepEarlierChanges) {
               AllOf(Contains(mesh + "per_device_train_batch_size: 2 with gradient_accumulation_steps: 8" + kept),
                     Contains(mesh + "per_device_train_batch_size: 1 with gradient_accumulation_steps: 16" + kept),
                     Contains("cutoff_len: 300"), Contains("cutoff_len: 150"), Not(Contains("cutoff_len: 75"))));
+  EXPECT_THAT(texts(changes), Contains(StartsWith(mesh + "a per_device_train_batch_size below 8 (")));
   EXPECT_EQ(changes[0].trials[0].variant.per_device_train_batch_size, 2);
   EXPECT_EQ(changes[0].trials[0].variant.gradient_accumulation_steps, 8);
 }

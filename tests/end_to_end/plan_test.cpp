@@ -97,6 +97,15 @@ TEST(Plan, RemediesNameTheMeshThatAutoChose) {
   EXPECT_THAT(remedies.dump(), HasSubstr("mesh: {dp: 2} and per_device_train_batch_size: 4 with")) << run.out;
 }
 
+TEST(Plan, TheEvaluationsRowsGoWithTheMeshThatAutoChose) {
+  TempFolder folder;
+  const Outcome run =
+      run_fettle(folder, plan_words({"--target", small_card(folder, 5'000'000, true) + ":2", "mesh=auto", kFewWeights,
+                                     "eval_strategy=epoch", "val_size=4", "per_device_eval_batch_size=64"}));
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.out, testing::ContainsRegex("To reduce it: mesh: \\{[a-z]+: 2\\} and a per_device_eval_batch_size"));
+}
+
 // With tp, each device of a card that is too small for the whole hidden states can store its part of them.
 TEST(Plan, SplitsTheHiddenStateOverTpIfTheStepDoesNotFit) {
   TempFolder folder;

@@ -126,6 +126,23 @@ TEST(RequireFit, AnEvaluationMayNotFit) {
   }
 }
 
+// With mesh: auto, the rows of the messages count for the mesh that was chosen, so the messages name the mesh.
+TEST(RequireFit, RowsGoWithTheMeshThatAutoChose) {
+  Recipe recipe;
+  recipe.mesh = {{"tp", 2}};
+  const Variant chosen{.per_device_train_batch_size = 8, .mesh = {{{"fsdp", 1}, {"tp", 2}}}};
+  const auto run = job_for(recipe, {.count = 2, .platform = "cuda"});
+  MemoryTable table = table_of(run, {.peak = 2'000'000}, {.limit = 1'500'000}, "a card");
+  EXPECT_THAT(
+      [&] { require_fit(run, table, chosen); },
+      testing::ThrowsMessage<DoesNotFit>(HasSubstr("mesh: {tp: 2} and a per_device_train_batch_size below 8 (")));
+  EXPECT_THAT([&] { require_evaluation_fit(run, table, 2'000'000, chosen); },
+              testing::ThrowsMessage<DoesNotFit>(
+                  AllOf(HasSubstr("(mesh: {tp: 2} and per_device_eval_batch_size: 8)"),
+                        HasSubstr("mesh: {tp: 2} and a per_device_eval_batch_size below 8 (with "
+                                  "per_device_train_batch_size: 8 to keep the rows per step);"))));
+}
+
 // The card has 24 GB. The recipe's share is 22.8 GB, but 23 GB could be used.
 TEST(RequireFit, ALargerShareIsARemedy) {
   const MemoryShare share{
