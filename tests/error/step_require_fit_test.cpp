@@ -124,6 +124,10 @@ TEST(RequireFit, AnEvaluationMayNotFit) {
                 AllOf(HasSubstr("an evaluation needs 1.60 MB on each device"), HasSubstr("0.10 MB too little"),
                       HasSubstr("a per_device_eval_batch_size below 64"), HasSubstr("eval_strategy: no")));
   }
+  // Keys that compare evaluations need them.
+  recipe.early_stopping_patience = 1;
+  EXPECT_THAT(evaluation_changes(run), testing::Contains("eval_strategy: no"));
+  EXPECT_THAT(evaluation_changes(job_for(recipe)), Not(testing::Contains("eval_strategy: no")));
 }
 
 // With mesh: auto, the rows of the messages count for the mesh that was chosen, so the messages name the mesh.

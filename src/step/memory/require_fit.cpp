@@ -62,7 +62,7 @@ std::vector<std::string> evaluation_changes(const Run& run, const Variant& varia
     changes.push_back(fmt::format("{}a per_device_eval_batch_size below {}{}", with_chosen_mesh(variant),
                                   run.eval_rows_per_device, kept_rows(variant)));
   changes.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
-  changes.push_back("eval_strategy: no");
+  if (!run.best.used()) changes.push_back("eval_strategy: no");
   return changes;
 }
 

@@ -18,7 +18,8 @@ int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemorySt
 // Returns "an evaluation needs 1.23 GB on each device (per_device_eval_batch_size: 8)". If `mesh: auto` chose the
 // mesh, names the mesh, too.
 std::string format_evaluation_peak(const Run& run, int64_t peak, const Variant& variant = {});
-// Returns the changes of the recipe with which an evaluation needs less memory, or is not made.
+// Returns the changes of the recipe with which an evaluation needs less memory, or is not made. A run that
+// compares evaluations must make them.
 std::vector<std::string> evaluation_changes(const Run& run, const Variant& variant = {});
 // Throws DoesNotFit when an evaluation with this peak does not fit into the device's memory. `table` is that of the
 // training step.
