@@ -194,6 +194,19 @@ TEST(Plan, AutoTakesTheLeastRecomputationThatFits) {
   EXPECT_LE(json["per_device"]["peak_bytes"], kRoom);
 }
 
+// 64, the hidden size, is not divisible by 3. So fsdp cannot split the weights.
+TEST(Train, MeshAutoTrainsAndEvaluatesOnThreeDevices) {
+  TempFolder folder;
+  const std::vector<std::string> three{"device_count=3", "mesh=auto", "per_device_train_batch_size=1"};
+  const Outcome trained = run_fettle(folder, with(with(train_words(folder / "out"), three), {"max_steps=1"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  std::vector<std::string> words = with(train_words(folder / "eval"), three);
+  words[0] = "eval";
+  const Outcome measured = run_fettle(folder, with(words, {"adapter_name_or_path=" + (folder / "out").string()}));
+  EXPECT_EQ(measured.code, 0) << measured.err;
+  EXPECT_EQ(run_fettle(folder, plan_words({"plugin=cpu", "device_count=3", "mesh=auto", "--shards"})).code, 0);
+}
+
 double last_loss(const std::filesystem::path& output) {
   return nlohmann::json::parse(read_text(output / "all_results.json"))["train_loss"];
 }
