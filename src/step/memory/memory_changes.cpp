@@ -87,6 +87,10 @@ class ChangeList {
     if (helps_to_use_8_bit_state(run_, table_))
       add(Part::kWeights, "optim: adamw_8bit", [](Variant& v) { v.optim = "adamw_8bit"; });
     offload();
+    // The batch and the temporaries are all that these changes can reduce.
+    if (table_.temporaries + table_.batch < -table_.head_room())
+      for (MemoryChange& change : changes_)
+        if (change.part == Part::kActivations) change.named = false;
     changes_.push_back(
         {.part = Part::kWeights, .text = "more devices (device_count, mesh: {fsdp: N})", .more_devices = true});
     if (run_.method() != "lora" && !run_.from_scratch)
