@@ -24,8 +24,9 @@ std::optional<FitBy> fit_by(const std::string& word) {
 int show_shards(const Request& request, const PlanOptions& options, std::ostream& out) {
   if (request.mesh_is_auto())
     info(
-        "--shards compiles nothing, so `mesh: auto` cannot choose a mesh, and the picture shows all devices on fsdp; "
-        "to choose a mesh, run `fettle plan` without --shards, and then set `mesh` in the recipe");
+        "--shards compiles nothing, so `mesh: auto` cannot choose a mesh, and the picture shows all devices on fsdp, "
+        "or on dp if fsdp cannot split the weights; to choose a mesh, run `fettle plan` without --shards, and then set "
+        "`mesh` in the recipe");
   const MachineSize machine = machine_size(request);
   const Run run = request.resolve({.count = machine.count(), .title = machine.title, .capability = machine.capability},
                                   Purpose::kTraining);

@@ -73,13 +73,16 @@ std::optional<int64_t> largest_size(const std::function<SizeTried(int64_t)>& try
   return low ? std::optional(low->size) : std::nullopt;
 }
 
-StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by) {
+StepPlan largest_fit(const Request& request, Variant variant, const Machine& machine, FitBy by) {
   if (machine.memory().limit == 0) throw UserError("--fit: the memory of {} is not known", machine.title());
   const Run run = request.resolve(machine.run_target(), Purpose::kTraining, variant);
   const int64_t splits = run.sharding.mesh().size_of("sp");
   if (variant.mesh && by == FitBy::kBatch)
     info("mesh: auto chose {}; set it in the recipe to use the batch size that is found here",
          mesh_title(run.sharding.mesh()));
+  // The result is for a recipe that names the mesh. There, the recipe's own per_device_eval_batch_size counts for the
+  // mesh.
+  if (variant.mesh && by == FitBy::kBatch) variant.per_device_eval_batch_size.reset();
   const int64_t start = by == FitBy::kBatch ? run.rows_per_device : run.data.cutoff_len;
   const int64_t most = by == FitBy::kBatch ? kMostRows : std::max(run.model.config.max_position_embeddings, start);
   std::map<int64_t, StepPlan> plans;

@@ -26,9 +26,10 @@ enum class FitBy { kBatch, kSequence };
 
 // Returns the plan with the largest per_device_train_batch_size or cutoff_len that fits `machine`. The search for
 // cutoff_len has a precision of 1/64. It ends at max_position_embeddings, or at the recipe's cutoff_len if that is
-// larger. If no size fits, returns the plan of the smallest size. Treats `gradient_checkpointing: auto` as full, with
-// which the largest sizes fit. Prints the sizes that it tries to stderr. Throws UserError when the machine's memory is
-// not known.
-StepPlan largest_fit(const Request& request, const Variant& variant, const Machine& machine, FitBy by);
+// larger. If `mesh: auto` chose the variant's mesh, a plan of the largest batch is that of a recipe with this mesh, so
+// it has the recipe's own per_device_eval_batch_size. If no size fits, returns the plan of the smallest size. Treats
+// `gradient_checkpointing: auto` as full, with which the largest sizes fit. Prints the sizes that it tries to stderr.
+// Throws UserError when the machine's memory is not known.
+StepPlan largest_fit(const Request& request, Variant variant, const Machine& machine, FitBy by);
 
 }  // namespace fettle

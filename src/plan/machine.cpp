@@ -62,7 +62,9 @@ std::optional<Target> rates_of(const Devices& devices, const std::string& wanted
         plain_capability(target.chip.capability) == plain_capability(devices.capability()))
       return target;
   }
-  const Target* known = target_of_kind(devices.client().devices()[0].kind, devices.memory().limit);
+  const MemoryShare& memory = devices.memory();  // the limit may be a small share of the card's memory
+  const Target* known =
+      target_of_kind(devices.client().devices()[0].kind, memory.total > 0 ? memory.total : memory.limit);
   return known == nullptr ? std::nullopt : std::optional(*known);
 }
 

@@ -53,6 +53,7 @@ class Machine {
   // capability, takes the rates from that target. Otherwise takes the rates from the table of targets (target_of_kind).
   explicit Machine(Devices& devices, const std::string& target = "");
 
+  int64_t hosts() const { return hosts_; }
   int64_t count() const { return hosts_ * per_host_; }
   // Returns how many devices the links connect. Devices that are not connected by links exchange data over the network.
   int64_t linked_devices() const { return linked_; }

@@ -1,6 +1,6 @@
 #include "plan/remedies.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -68,24 +68,30 @@ class Search {
       Variant changed = plan_.variant;
       changed.any_device_count = true;
       const MeshAxes& mesh = plan_.mesh;
-      std::string with_mesh, with_rows;
-      if (micro_batches % times == 0) {
-        changed.gradient_accumulation_steps = micro_batches / times;
-        with_rows = fmt::format(" with gradient_accumulation_steps: {} (the same number of rows per step)",
-                                micro_batches / times);
-      } else {
-        with_rows = fmt::format(" ({} rows per step instead of {})", plan_.rows * times, plan_.rows);
-      }
+      std::vector<std::string> lines;  // what the recipe must say
+      if (request_.places().has("device_count")) lines.push_back(fmt::format("device_count: {}", larger->count()));
+      const bool same_rows = micro_batches % times == 0;
       if (request_.names_mesh() || plan_.variant.mesh) {
         std::map<std::string, int64_t> wider;
         for (const auto& [axis, size] : mesh.axes) wider[axis] = size;
         wider["fsdp"] = mesh.size_of("fsdp") * times;
-        with_mesh = " with " + mesh_key(wider);
+        lines.push_back(mesh_key(wider));
         if (plan_.variant.mesh)
-          with_mesh += fmt::format(", per_device_train_batch_size: {}", plan_.run.rows_per_device);
+          lines.push_back(fmt::format("per_device_train_batch_size: {}", plan_.run.rows_per_device));
         changed.mesh = std::move(wider);
       }
-      if (fits({larger->title() + with_mesh + with_rows, std::move(changed)}, *larger)) return;
+      if (same_rows) {
+        changed.gradient_accumulation_steps = micro_batches / times;
+        lines.push_back(fmt::format("gradient_accumulation_steps: {}", micro_batches / times));
+      }
+      const int64_t hosts = larger->hosts();
+      const std::string text =
+          fmt::format("{}{}{}{} ({})", larger->title(),
+                      hosts > 1 ? fmt::format(" ({} hosts of {})", hosts, larger->count() / hosts) : "",
+                      lines.empty() ? "" : " with ", fmt::join(lines, ", "),
+                      same_rows ? "the same number of rows per step"
+                                : fmt::format("{} rows per step instead of {}", plan_.rows * times, plan_.rows));
+      if (fits({text, std::move(changed)}, *larger)) return;
     }
   }
 

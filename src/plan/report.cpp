@@ -223,11 +223,11 @@ std::string format_plan(const StepPlan& plan) {
 std::string format_evaluation(const PlanResult& result) {
   if (!result.evaluation_peak) return "";
   const MemoryTable& memory = result.plan.memory;
-  std::string text = format_evaluation_peak(result.plan.run, *result.evaluation_peak);
+  std::string text = format_evaluation_peak(result.plan.run, *result.evaluation_peak, result.plan.variant);
   if (!result.evaluation_fits())
     text += fmt::format(", {} more than the limit: it does not fit. To reduce it: {}",
                         size_text(*result.evaluation_peak - memory.share.limit),
-                        fmt::join(evaluation_changes(result.plan.run), "; "));
+                        fmt::join(evaluation_changes(result.plan.run, result.plan.variant), "; "));
   return text + "\n";
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <span>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -145,6 +146,12 @@ std::string own_kinds(const Client& client) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// Returns the smallest memory of the first `count` devices; 0 if the plugin does not report it.
+int64_t smallest_memory(const Client& client, int64_t count) {
+  const auto used = std::span(client.devices()).first(static_cast<size_t>(count));
+  return std::ranges::min(used, {}, &DeviceInfo::memory_bytes).memory_bytes;
+}
+
 // Returns the smallest memory limit of all processes, because all must choose the same mesh and the same programs.
 // Throws UserError in every process if the processes have different devices.
 int64_t agreed_limit(Rendezvous& run, const Client& client, int64_t limit) {
@@ -169,8 +176,6 @@ Devices::Devices(const DeviceRequest& request)
       client_(make_client(plugin_, request, own_, memory_)),
       tf32_(request.tf32),
       kernels_(request.kernels) {
-  if (const int64_t limit = client_.devices()[0].memory_bytes; limit > 0)
-    memory_.limit = limit;  // the allocator's own limit
   if (!plugin_->vendor().has_memory_options && request.places.has("gpu_memory_utilization"))
     warn("{}: gpu_memory_utilization has no effect: plugin {} has no separate device memory",
          request.places.of("gpu_memory_utilization"), plugin_->name());
@@ -186,6 +191,8 @@ Devices::Devices(const DeviceRequest& request)
           request.count, count_, count_);
     count_ = request.count;
   }
+  if (const int64_t limit = smallest_memory(client_, count_); limit > 0)
+    memory_.limit = limit;  // the allocator's own limit
   if (run_ != nullptr) memory_.limit = agreed_limit(*run_, client_, memory_.limit);
   if (request.compile_cache != "off")
     cache_.emplace(request.compile_cache.empty() ? cache_folder("compiled")

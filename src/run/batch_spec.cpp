@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "config/recipe.h"
 #include "run/resolve/expert_balance.h"
 #include "sharding/rules.h"
@@ -13,13 +14,36 @@ int64_t batch_shards(const MeshAxes& mesh) {
   return mesh.size_of("dp") * mesh.size_of("fsdp");
 }
 
-MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size) {
+namespace {
+
+// Returns whether this mesh splits every weight into equal parts.
+bool splits_evenly(const MeshAxes& mesh, const Recipe& recipe, const std::vector<Param>& params) {
+  const ShardingRules rules(mesh, recipe.sharding);
+  try {
+    for (const Param& param : params) rules.partition(param.axes, param.dims, param.hf_name);
+  } catch (const UserError&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, const std::vector<Param>& params) {
+  if (recipe.mesh_is_auto()) {
+    const MeshAxes mesh = make_mesh({{"fsdp", devices}}, devices);
+    return splits_evenly(mesh, recipe, params) ? mesh : make_mesh({{"dp", devices}}, devices);
+  }
   std::map<std::string, int64_t> axes = recipe.mesh;
   const auto stages = purpose == Purpose::kTraining ? decltype(axes)::node_type() : axes.extract(kStageAxis);
   if (!stages.empty()) {
-    int64_t& fsdp = axes.try_emplace("fsdp", 1).first->second;
-    const bool even = hidden_size % (fsdp * stages.mapped()) == 0;
-    (even ? fsdp : axes.try_emplace("dp", 1).first->second) *= stages.mapped();
+    const auto with_more = [&](const char* axis) {
+      std::map<std::string, int64_t> out = axes;
+      out.try_emplace(axis, 1).first->second *= stages.mapped();
+      return out;
+    };
+    const MeshAxes mesh = make_mesh(with_more("fsdp"), devices);
+    return splits_evenly(mesh, recipe, params) ? mesh : make_mesh(with_more("dp"), devices);
   }
   return make_mesh(axes, devices);
 }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "data/batches/batch_spec.h"
 #include "graph/tensor.h"
 #include "models/config.h"
+#include "models/param.h"
 #include "run/run.h"
 #include "stages/stage.h"
 
@@ -19,8 +21,9 @@ int64_t batch_shards(const MeshAxes& mesh);
 
 // Returns the mesh of a run with this purpose on `devices` devices. A run that does not train has no pipeline: it has
 // no micro-batches, so only one pipeline stage would work at a time. Its devices of pp move to fsdp, or to dp if fsdp
-// could not split the weights evenly. Throws UserError like make_mesh.
-MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, int64_t hidden_size);
+// could not split the weights (`params`) evenly. With `mesh: auto`, all devices are on fsdp, or on dp in the same case.
+// Throws UserError like make_mesh.
+MeshAxes mesh_of(const Recipe& recipe, int64_t devices, Purpose purpose, const std::vector<Param>& params);
 
 // Returns whether a step may have more micro-batches at little cost. Further micro-batches have two costs. Gradients
 // are summed in f32; the sums take much memory unless the run trains only adapters. Weights in host memory

@@ -151,7 +151,7 @@ BatchSpec Request::batch(int64_t devices, BatchUse use, Purpose purpose) const {
   const nlohmann::json asked = with_asked_balance(*recipe_, json);
   const ModelConfig config = family == nullptr ? ModelConfig{} : family->read(ConfigReader(asked, config_file()));
   return batch_spec(*recipe_, *stage_, config, cutoff_len_of(*recipe_, *stage_, json, config_file()),
-                    mesh_of(*recipe_, devices, purpose, config.hidden_size), use);
+                    mesh_of(*recipe_, devices, purpose, {}), use);
 }
 
 const std::string& Request::target() const {

@@ -117,8 +117,11 @@ Partition ShardingRules::lay(const LogicalAxes& axes, const Dims& dims, const st
           parts *= size;
         }
     if (dims[i] % parts != 0)
-      throw UserError("{}: {} ({}) is not divisible by {} ({}); {} is {}; choose a mesh whose axes divide it", what,
-                      axes[i], dims[i], fmt::join(split, " x "), parts, axes[i], kLogicalAxes.at(axes[i]).meaning);
+      throw UserError(
+          "{}: {} ({}) is not divisible by {} ({}); {} is {}; choose a mesh whose axes divide it (mesh: "
+          "{{dp: {}}} always works, but each device stores all weights), or a smaller device_count",
+          what, axes[i], dims[i], fmt::join(split, " x "), parts, axes[i], kLogicalAxes.at(axes[i]).meaning,
+          mesh_.size());
     out.dims.push_back(split);
   }
   return out;

@@ -61,14 +61,14 @@ int train(const Request& request, const Processes& processes, RunFile& run_file)
   const MemoryTable memory = programs.memory(batches.fullest());
   phases.done("compiled the step");
   info("{}", format_memory_table(memory));
-  require_fit(run, memory);
+  require_fit(run, memory, prepared.variant);
   std::optional<HeldOut> held_out;
   if (length.eval_every > 0 && !prepared.data.eval.empty()) {
     held_out.emplace(devices, run, prepared.data.eval);
     const int64_t peak = evaluation_peak(run, memory, held_out->memory_stats());
     phases.done("compiled the evaluation");
-    info("{}", format_evaluation_peak(run, peak));
-    require_evaluation_fit(run, memory, peak);
+    info("{}", format_evaluation_peak(run, peak, prepared.variant));
+    require_evaluation_fit(run, memory, peak, prepared.variant);
   }
   if (request.plan_only()) return 0;
 

@@ -54,9 +54,9 @@ bool chooses_other_weights(const Run& run) {
 
 // Throws when the weights and the optimizer state alone are too large for the devices, the host or offload_dir. All
 // processes of the host check this before one of them loads anything: they meet in require_same_base.
-void require_room(const Run& asked, const Devices& devices, const Processes& processes) {
+void require_room(const Run& asked, const Variant& variant, const Devices& devices, const Processes& processes) {
   const MemoryTable held = held_table(asked, devices.memory(), devices.title());
-  require_fit(asked, held);
+  require_fit(asked, held, variant);
   const int of_host = processes.several() ? processes.run()->place().local_size : 1;
   require_offload_dir(asked, devices, of_host);
   require_host_fit(held, devices.local_count(), free_host_memory(), of_host);
@@ -102,9 +102,10 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   const ModelRepository& repository = request.repository();
 
   // The recipe, the devices and the folder.
-  Run asked = request.resolve(target_of(devices), Purpose::kTraining, choose_variant(request, devices));
+  Variant variant = choose_variant(request, devices);
+  Run asked = request.resolve(target_of(devices), Purpose::kTraining, variant);
   asked.remarks.print();
-  require_room(asked, devices, processes);
+  require_room(asked, variant, devices, processes);
   require_same_base(processes, asked, repository);
   OutputFolder output = check_output(asked, processes);
   auto resume = find_resume_point(asked, repository);
@@ -135,7 +136,8 @@ Prepared prepare(const Request& request, Devices& devices, const Processes& proc
   phases.done("read the rows");
   announce(asked, length, batches, data.report, resumed_step, devices.title());
 
-  return {.asked = std::move(asked),
+  return {.variant = std::move(variant),
+          .asked = std::move(asked),
           .output = std::move(output),
           .resume = std::move(resume),
           .record = std::move(record),

@@ -16,6 +16,7 @@
 #include "run/request.h"
 #include "run/run.h"
 #include "run/run_length.h"
+#include "run/variant.h"
 #include "tokenizer/tokenizer.h"
 #include "train/checkpoints/resume.h"
 #include "train/output_folder.h"
@@ -43,6 +44,7 @@ class BatchChoices {
 };
 
 struct Prepared {
+  Variant variant;                    // what `mesh: auto` chose
   Run asked;                          // the run before settle_step()
   OutputFolder output;                // keeps other runs out of output_dir
   std::optional<ResumePoint> resume;  // none: a new run. prepare() has moved its `record` into the member `record`

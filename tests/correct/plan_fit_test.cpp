@@ -1,9 +1,12 @@
-// Tests the search for the largest size that fits, on functions whose answers are known.
+// Tests the search for the largest size that fits, on functions whose answers are known and on a step.
 #include <gtest/gtest.h>
 
 #include <bit>
 
+#include "gpu_plugin.h"
+#include "paths.h"
 #include "plan/fit.h"
+#include "resolve_run.h"
 
 namespace fettle {
 namespace {
@@ -59,6 +62,30 @@ TEST(LargestSize, IsAMultipleOfTheGrain) {
   EXPECT_EQ((Counted{[](int64_t size) { return size; }, 8}.run(64, grain, 4096)), 8);
   EXPECT_EQ((Counted{[](int64_t size) { return size; }, 7}.run(64, grain, 4096)), std::nullopt);
   EXPECT_EQ((Counted{[](int64_t size) { return size; }, 1 << 20}.run(64, grain, 4100)), 4096);
+}
+
+// The user puts the mesh and the batch into the recipe. So the plan must have the evaluation of such a recipe.
+TEST(LargestFit, OfAChosenMeshHasTheEvaluationOfARecipeWithThisMesh) {
+  require_gpu_plugin("rocm");
+  if (HasFatalFailure() || IsSkipped()) return;
+  Recipe recipe;
+  recipe.model_name_or_path = (source_folder() / "tests/reference/models/llama").string();
+  recipe.target = "mi300x:2";
+  recipe.mesh = {{"auto", 1}};
+  recipe.lora_rank = 4;
+  recipe.cutoff_len = 64;
+  recipe.gradient_checkpointing = "full";
+  recipe.gpu_memory_utilization = 1e-5;  // about 2 MB
+  const Request request(recipe, Command::kPlan);
+  const Machine machine = Machine::of(request);
+  const Variant chosen{
+      .per_device_train_batch_size = 2, .per_device_eval_batch_size = 2, .mesh = {{{"tp", 2}, {"fsdp", 1}}}};
+  const StepPlan plan = largest_fit(request, chosen, machine, FitBy::kBatch);
+  EXPECT_NE(plan.run.rows_per_device, 2);
+  recipe.mesh = {{"tp", 2}};
+  recipe.per_device_train_batch_size = plan.run.rows_per_device;
+  const auto run = Request(recipe, Command::kPlan).resolve(machine.run_target(), Purpose::kTraining);
+  EXPECT_EQ(plan.run.eval_rows_per_device, run.eval_rows_per_device);
 }
 
 }  // namespace

@@ -35,9 +35,13 @@ class FindRemedies : public testing::Test {
   }
 
   // Returns the changes with which the step fits if its limit is between its peak and the peak with `variant`.
-  static std::vector<std::string> changes(Recipe recipe, const Variant& variant) {
+  static std::vector<std::string> changes(const Recipe& recipe, const Variant& variant) {
+    return changes_beside(recipe, plan(recipe, variant).memory);
+  }
+
+  // Does the same with the table of the changed step.
+  static std::vector<std::string> changes_beside(Recipe recipe, const MemoryTable& with) {
     StepPlan asked = plan(recipe);
-    const MemoryTable with = plan(recipe, variant).memory;
     EXPECT_LT(with.peak, asked.memory.peak);
     const int64_t limit = (with.peak + asked.memory.peak) / 2;
     recipe.gpu_memory_utilization = static_cast<double>(limit) / static_cast<double>(with.share.total);
@@ -72,6 +76,26 @@ TEST_F(FindRemedies, Float32WeightsOnTheDisk) {
   full.bf16 = true;
   full.offload_dir = folder.path().string();
   EXPECT_THAT(changes(full, {.offload_dir_weights = true}), Contains("offload_dir_weights: true"));
+}
+
+// On sixteen devices of two hosts, each device stores half as much as on the eight devices of one host.
+TEST_F(FindRemedies, MoreDevicesSayWhatTheRecipeMustSay) {
+  Recipe full = recipe();
+  full.finetuning_type = "full";
+  full.bf16 = true;
+  full.optim = "sgd";
+  full.offload_param = true;
+  full.target = "mi300x:1x8";
+  full.device_count = 8;
+  full.gradient_accumulation_steps = 2;
+  full.places.set("device_count", "recipe.yaml:1");
+  Recipe more = full;
+  more.target = "mi300x:2x8";
+  more.device_count = 16;
+  more.gradient_accumulation_steps = 1;
+  EXPECT_THAT(changes_beside(full, plan(more).memory),
+              Contains("16 x AMD Instinct MI300X (2 hosts of 8) with device_count: 16, gradient_accumulation_steps: 1 "
+                       "(the same number of rows per step)"));
 }
 
 }  // namespace

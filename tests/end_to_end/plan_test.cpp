@@ -97,6 +97,15 @@ TEST(Plan, RemediesNameTheMeshThatAutoChose) {
   EXPECT_THAT(remedies.dump(), HasSubstr("mesh: {dp: 2} and per_device_train_batch_size: 4 with")) << run.out;
 }
 
+TEST(Plan, TheEvaluationsRowsGoWithTheMeshThatAutoChose) {
+  TempFolder folder;
+  const Outcome run =
+      run_fettle(folder, plan_words({"--target", small_card(folder, 5'000'000, true) + ":2", "mesh=auto", kFewWeights,
+                                     "eval_strategy=epoch", "val_size=4", "per_device_eval_batch_size=64"}));
+  EXPECT_EQ(run.code, 3) << run.err;
+  EXPECT_THAT(run.out, testing::ContainsRegex("To reduce it: mesh: \\{[a-z]+: 2\\} and a per_device_eval_batch_size"));
+}
+
 // With tp, each device of a card that is too small for the whole hidden states can store its part of them.
 TEST(Plan, SplitsTheHiddenStateOverTpIfTheStepDoesNotFit) {
   TempFolder folder;
@@ -183,6 +192,19 @@ TEST(Plan, AutoTakesTheLeastRecomputationThatFits) {
   EXPECT_NE(choice["taken"], "attention");
   EXPECT_EQ(json["gradient_checkpointing"], choice["taken"]);
   EXPECT_LE(json["per_device"]["peak_bytes"], kRoom);
+}
+
+// 64, the hidden size, is not divisible by 3. So fsdp cannot split the weights.
+TEST(Train, MeshAutoTrainsAndEvaluatesOnThreeDevices) {
+  TempFolder folder;
+  const std::vector<std::string> three{"device_count=3", "mesh=auto", "per_device_train_batch_size=1"};
+  const Outcome trained = run_fettle(folder, with(with(train_words(folder / "out"), three), {"max_steps=1"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  std::vector<std::string> words = with(train_words(folder / "eval"), three);
+  words[0] = "eval";
+  const Outcome measured = run_fettle(folder, with(words, {"adapter_name_or_path=" + (folder / "out").string()}));
+  EXPECT_EQ(measured.code, 0) << measured.err;
+  EXPECT_EQ(run_fettle(folder, plan_words({"plugin=cpu", "device_count=3", "mesh=auto", "--shards"})).code, 0);
 }
 
 double last_loss(const std::filesystem::path& output) {

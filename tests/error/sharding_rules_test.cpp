@@ -33,7 +33,8 @@ TEST(Rules, UnevenSplitsNameTheWeightAndTheFormula) {
               }),
               AllOf(HasSubstr("up_proj.weight"), HasSubstr("mlp (66) is not divisible by tp x fsdp (8)")));
   EXPECT_THAT(user_error([&] { rules.partition({"heads"}, {68}, "q_proj"); }),
-              HasSubstr("heads (68) is not divisible by tp x fsdp (8); heads is the size of all heads together;"));
+              HasSubstr("heads (68) is not divisible by tp x fsdp (8); heads is the size of all heads together; "
+                        "choose a mesh whose axes divide it (mesh: {dp: 8} always works, "));
 }
 
 TEST(Rules, OverridesNameKnownAxes) {

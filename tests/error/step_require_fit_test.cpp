@@ -77,7 +77,10 @@ TEST(RequireFit, LargeWeights) {
                              Not(HasSubstr("bf16: true")), Not(HasSubstr("gradient_checkpointing")),
                              Not(HasSubstr("quantization_bit")), HasSubstr("optim: adamw_8bit; offload_optimizer"),
                              HasSubstr("offload_optimizer: true (0.76 MB"), HasSubstr("offload_param: true")));
-  EXPECT_LT(message.find("finetuning_type"), message.find("cutoff_len"));
+  // The temporaries and the batch are less than what is missing.
+  EXPECT_THAT(message, Not(HasSubstr("cutoff_len")));
+  const std::string less = does_not_fit(recipe, 1'200'000, 1'190'000);
+  EXPECT_LT(less.find("finetuning_type"), less.find("cutoff_len"));
 }
 
 TEST(RequireFit, LargeFrozenWeights) {
@@ -124,6 +127,27 @@ TEST(RequireFit, AnEvaluationMayNotFit) {
                 AllOf(HasSubstr("an evaluation needs 1.60 MB on each device"), HasSubstr("0.10 MB too little"),
                       HasSubstr("a per_device_eval_batch_size below 64"), HasSubstr("eval_strategy: no")));
   }
+  // Keys that compare evaluations need them.
+  recipe.early_stopping_patience = 1;
+  EXPECT_THAT(evaluation_changes(run), testing::Contains("eval_strategy: no"));
+  EXPECT_THAT(evaluation_changes(job_for(recipe)), Not(testing::Contains("eval_strategy: no")));
+}
+
+// With mesh: auto, the rows of the messages count for the mesh that was chosen, so the messages name the mesh.
+TEST(RequireFit, RowsGoWithTheMeshThatAutoChose) {
+  Recipe recipe;
+  recipe.mesh = {{"tp", 2}};
+  const Variant chosen{.per_device_train_batch_size = 8, .mesh = {{{"fsdp", 1}, {"tp", 2}}}};
+  const auto run = job_for(recipe, {.count = 2, .platform = "cuda"});
+  MemoryTable table = table_of(run, {.peak = 2'000'000}, {.limit = 1'500'000}, "a card");
+  EXPECT_THAT(
+      [&] { require_fit(run, table, chosen); },
+      testing::ThrowsMessage<DoesNotFit>(HasSubstr("mesh: {tp: 2} and a per_device_train_batch_size below 8 (")));
+  EXPECT_THAT([&] { require_evaluation_fit(run, table, 2'000'000, chosen); },
+              testing::ThrowsMessage<DoesNotFit>(
+                  AllOf(HasSubstr("(mesh: {tp: 2} and per_device_eval_batch_size: 8)"),
+                        HasSubstr("mesh: {tp: 2} and a per_device_eval_batch_size below 8 (with "
+                                  "per_device_train_batch_size: 8 to keep the rows per step);"))));
 }
 
 // The card has 24 GB. The recipe's share is 22.8 GB, but 23 GB could be used.

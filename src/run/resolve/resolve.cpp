@@ -31,7 +31,7 @@ Run start_run(const Recipe& recipe, const RunSource& source, const RunTarget& ta
               int64_t cutoff_len) {
   const auto& [asked, stage, models, config, labels] = source;
   Model model = make_model(with_asked_balance(recipe, config.json), config.file, num_labels_of(recipe, stage, labels));
-  const ShardingRules sharding(mesh_of(recipe, target.count, purpose, model.config.hidden_size), recipe.sharding);
+  const ShardingRules sharding(mesh_of(recipe, target.count, purpose, model.params), recipe.sharding);
   return {.stage = &stage,
           .keys = KeyValues(recipe).only(stage.keys),
           .places = recipe.places,

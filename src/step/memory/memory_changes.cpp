@@ -87,6 +87,10 @@ class ChangeList {
     if (helps_to_use_8_bit_state(run_, table_))
       add(Part::kWeights, "optim: adamw_8bit", [](Variant& v) { v.optim = "adamw_8bit"; });
     offload();
+    // The batch and the temporaries are all that these changes can reduce.
+    if (table_.temporaries + table_.batch < -table_.head_room())
+      for (MemoryChange& change : changes_)
+        if (change.part == Part::kActivations) change.named = false;
     changes_.push_back(
         {.part = Part::kWeights, .text = "more devices (device_count, mesh: {fsdp: N})", .more_devices = true});
     if (run_.method() != "lora" && !run_.from_scratch)
@@ -112,18 +116,16 @@ class ChangeList {
   void fewer_rows() {
     const int64_t rows = run_.rows_per_device;
     if (rows == 1) return;
-    MemoryChange change{.text = fmt::format("a per_device_train_batch_size below {} (raise "
+    const std::string mesh = with_chosen_mesh(from_);
+    MemoryChange change{.text = fmt::format("{}a per_device_train_batch_size below {} (raise "
                                             "gradient_accumulation_steps to keep the rows per step)",
-                                            rows)};
+                                            mesh, rows)};
     const int64_t room = table_.head_room() + table_.temporaries;
     int64_t fewer = 1;
     if (room > 0 && table_.temporaries > 0)
       fewer = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(rows) * static_cast<double>(room) /
                                                         static_cast<double>(table_.temporaries)));
     while (rows % fewer != 0) --fewer;
-    // With mesh: auto, the recipe's number of rows counts for each device, whatever the mesh; here it counts for a
-    // mesh.
-    const std::string mesh = from_.mesh ? mesh_key(*from_.mesh) + " and " : "";
     for (const int64_t size : {fewer, int64_t{1}}) {
       if (!change.trials.empty() && size == fewer) break;
       const int64_t micro_batches = run_.batch.micro_batches * rows / size;
@@ -196,6 +198,10 @@ class ChangeList {
 };
 
 }  // namespace
+
+std::string with_chosen_mesh(const Variant& variant) {
+  return variant.mesh ? mesh_key(*variant.mesh) + " and " : "";
+}
 
 std::vector<MemoryChange> memory_changes(const Run& run, const MemoryTable& table, const Variant& from) {
   return ChangeList(run, table, from).take();

@@ -31,6 +31,11 @@ struct MemoryChange {
   bool named = true;
 };
 
+// Returns "mesh: {tp: 4} and " if `mesh: auto` chose the mesh in `variant`, else "". It goes before the rows per device
+// of a run in a message: with `mesh: auto`, the recipe's value counts for each device, but the run's value for this
+// mesh.
+std::string with_chosen_mesh(const Variant& variant);
+
 // Returns the changes that this run allows. Of a part, the change with the smallest drawbacks comes first. `table` is
 // that of a step that does not fit. A change may be too small. `from` has the changes of the recipe with which the run
 // was resolved; the trials keep them.

@@ -12,10 +12,10 @@ namespace {
 
 // If temporaries are more than half of the peak, the changes that reduce activations come first. Otherwise, the changes
 // that reduce weights and state come first.
-std::vector<std::string> change_texts(const Run& run, const MemoryTable& table) {
+std::vector<std::string> change_texts(const Run& run, const MemoryTable& table, const Variant& variant) {
   using Part = MemoryChange::Part;
   const Part first = table.temporaries * 2 > table.peak ? Part::kActivations : Part::kWeights;
-  std::vector<MemoryChange> changes = memory_changes(run, table);
+  std::vector<MemoryChange> changes = memory_changes(run, table, variant);
   std::ranges::stable_partition(changes, [&](const MemoryChange& change) { return change.part == first; });
   std::vector<std::string> texts;
   for (const MemoryChange& change : changes)
@@ -23,9 +23,19 @@ std::vector<std::string> change_texts(const Run& run, const MemoryTable& table) 
   return texts;
 }
 
+// If the recipe names the mesh, its per_device_train_batch_size counts for this mesh. Returns the values that keep the
+// rows of a step.
+std::string kept_rows(const Variant& variant) {
+  if (!variant.mesh || !variant.per_device_train_batch_size) return "";
+  const auto& micro_batches = variant.gradient_accumulation_steps;
+  return fmt::format(" (with per_device_train_batch_size: {}{} to keep the rows per step)",
+                     *variant.per_device_train_batch_size,
+                     micro_batches ? fmt::format(" and gradient_accumulation_steps: {}", *micro_batches) : "");
+}
+
 }  // namespace
 
-void require_fit(const Run& run, const MemoryTable& table) {
+void require_fit(const Run& run, const MemoryTable& table, const Variant& variant) {
   if (table.fits()) return;
   const MemoryLine largest = std::ranges::max(memory_lines(table), {}, &MemoryLine::bytes);
   throw DoesNotFit(
@@ -33,7 +43,7 @@ void require_fit(const Run& run, const MemoryTable& table) {
       "reduce it: {}",
       table.temporaries == 0 ? "more than " : "", size_text(table.peak), table.device, size_text(table.share.limit),
       table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(-table.head_room()), largest.what,
-      size_text(largest.bytes), fmt::join(change_texts(run, table), "; "));
+      size_text(largest.bytes), fmt::join(change_texts(run, table, variant), "; "));
 }
 
 int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemoryStats& evaluation) {
@@ -41,26 +51,27 @@ int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemorySt
   return evaluation.peak + table.optimizer + (run.target.on_host() ? table.host_optimizer : 0);
 }
 
-std::string format_evaluation_peak(const Run& run, int64_t peak) {
-  return fmt::format("an evaluation needs {} on each device (per_device_eval_batch_size: {})", size_text(peak),
-                     run.eval_rows_per_device);
+std::string format_evaluation_peak(const Run& run, int64_t peak, const Variant& variant) {
+  return fmt::format("an evaluation needs {} on each device ({}per_device_eval_batch_size: {})", size_text(peak),
+                     with_chosen_mesh(variant), run.eval_rows_per_device);
 }
 
-std::vector<std::string> evaluation_changes(const Run& run) {
+std::vector<std::string> evaluation_changes(const Run& run, const Variant& variant) {
   std::vector<std::string> changes;
   if (run.eval_rows_per_device > 1)
-    changes.push_back(fmt::format("a per_device_eval_batch_size below {}", run.eval_rows_per_device));
+    changes.push_back(fmt::format("{}a per_device_eval_batch_size below {}{}", with_chosen_mesh(variant),
+                                  run.eval_rows_per_device, kept_rows(variant)));
   changes.push_back(fmt::format("a cutoff_len below {}", run.data.cutoff_len));
-  changes.push_back("eval_strategy: no");
+  if (!run.best.used()) changes.push_back("eval_strategy: no");
   return changes;
 }
 
-void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak) {
+void require_evaluation_fit(const Run& run, const MemoryTable& table, int64_t peak, const Variant& variant) {
   if (table.has_room_for(peak)) return;
-  throw DoesNotFit("{} of {}, which has {}{}: {} too little. To reduce it: {}", format_evaluation_peak(run, peak),
-                   table.device, size_text(table.share.limit),
+  throw DoesNotFit("{} of {}, which has {}{}: {} too little. To reduce it: {}",
+                   format_evaluation_peak(run, peak, variant), table.device, size_text(table.share.limit),
                    table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(peak - table.share.limit),
-                   fmt::join(evaluation_changes(run), "; "));
+                   fmt::join(evaluation_changes(run, variant), "; "));
 }
 
 void require_host_fit(const MemoryTable& table, int64_t devices, int64_t free, int64_t processes) {
