@@ -164,8 +164,8 @@ bool is_copy_of_wrapper(const TensorFile& file, const AdapterConfig& config, con
                              });
 }
 
-// Sorts an adapter's tensors by module and part. Throws UserError on an unknown key. If `tables`, a weight that
-// modules_to_save does not name is accepted: it may be a table that is only stored.
+// Sorts an adapter's tensors by module and part. Throws UserError on an unknown key. If `tables`, a weight or bias
+// that modules_to_save does not name is accepted: it may belong to a table that is only stored.
 std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterConfig& config, bool tables) {
   std::vector<AdapterTensor> tensors;
   for (const TensorEntry& entry : file.entries()) {
@@ -179,8 +179,9 @@ std::vector<AdapterTensor> name_tensors(const TensorFile& file, const AdapterCon
     name.remove_prefix(kModulePrefix.size());
     if (!is_float(entry.shape.dtype)) refuse("is not a float tensor");
     const auto [module, part] = module_and_part(name);
-    const bool other_weight = tables && name.ends_with(".weight") && name.find(".lora_") == std::string_view::npos;
-    if (part == AdapterPart::kSaved && !other_weight && !is_saved(config, name))
+    const bool of_table = tables && (name.ends_with(".weight") || name.ends_with(".bias")) &&
+                          name.find(".lora_") == std::string_view::npos;
+    if (part == AdapterPart::kSaved && !of_table && !is_saved(config, name))
       refuse("is neither a LoRA weight nor part of modules_to_save");
     tensors.push_back({std::string(module), part, &entry});
   }

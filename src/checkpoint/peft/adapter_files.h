@@ -110,7 +110,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSu
 TensorFile open_adapter_weights(const std::filesystem::path& folder);
 // Reads the config and the tensors. Also checks the tensors: known keys, float dtypes, both A and B for each module,
 // ranks equal to the config's, and magnitudes if and only if use_dora is set. With support.modules_to_save, the result
-// may have weights that modules_to_save does not name. The caller checks that they are the model's embedding and head,
+// may have weights and biases that modules_to_save does not name. The caller checks that they are the model's embedding and head,
 // which PEFT stores if the vocabulary was resized.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
 

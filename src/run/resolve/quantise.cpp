@@ -111,13 +111,13 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
         file, fmt::join(whole, ", "));
   if (!whole.empty())
     run.remarks.warnings.push_back(fmt::format(
-        "{}: quantization_config leaves out {}. Because of layers_to_transform, offload_param or target_parameters, "
+        "{}: the checkpoint has {} in floats. Because of layers_to_transform, offload_param or target_parameters, "
         "these weights take 16 bits on the device in all layers, although the checkpoint stores the other layers as "
         "{}; if memory is short, remove whichever of these keys is set",
         file, fmt::join(whole, ", "), format->name()));
   if (!divided.empty())
     run.remarks.notes.push_back(fmt::format(
-        "{}: quantization_config leaves out {}; these layers take 16 bits on the device, the other layers stay {}",
+        "{}: the checkpoint has {} in floats; these layers take 16 bits on the device, the other layers stay {}",
         file, fmt::join(divided, ", "), format->name()));
   run.model.params = std::move(params);
 }

@@ -53,6 +53,14 @@ bool could_put_weights_on_disk(const Run& run) {
   return std::ranges::any_of(run.trained, [&](const Param& param) { return run.trained_above_compute(param); });
 }
 
+// Returns whether a recipe that trains weights of the base may set finetuning_type: lora without changing other keys
+// (config/checks.cpp, check_offload_dir).
+bool may_train_with_lora(const Run& run) {
+  const bool for_matrices = run.optimizer.rule->name == "muon" || run.optimizer.rule->projects;
+  return run.method() != "lora" && !run.from_scratch && !for_matrices && !run.state_on_disk() &&
+         !run.places.has("freeze_trainable_layers") && !run.places.has("freeze_trainable_modules");
+}
+
 // Returns one device's bytes of the weights that offload_param would move to host memory.
 int64_t layer_bytes(const Run& run) {
   auto moved = [](const Param& param) { return param.stacked(); };
@@ -91,9 +99,10 @@ class ChangeList {
     if (table_.temporaries + table_.batch < -table_.head_room())
       for (MemoryChange& change : changes_)
         if (change.part == Part::kActivations) change.named = false;
-    changes_.push_back(
-        {.part = Part::kWeights, .text = "more devices (device_count, mesh: {fsdp: N})", .more_devices = true});
-    if (run_.method() != "lora" && !run_.from_scratch)
+    if (!run_.target.on_host())
+      changes_.push_back(
+          {.part = Part::kWeights, .text = "more devices (device_count, mesh: {fsdp: N})", .more_devices = true});
+    if (may_train_with_lora(run_))
       add(Part::kWeights, "finetuning_type: lora", [](Variant& v) { v.finetuning_type = "lora"; });
     return std::move(changes_);
   }
