@@ -23,14 +23,15 @@ Model model_of(const std::string& name) {
   return make_model(ModelRepository::open(reference_model(name)).config(), "config.json");
 }
 
-// Copies an adapter with other names of its tensors, and with further tensors.
+// Copies an adapter with other names of its tensors ("" leaves a tensor out), and with further tensors.
 void copy_adapter(const fs::path& from, const fs::path& to, const std::function<std::string(std::string)>& rename,
                   const NamedArrays& more = {}) {
   fs::create_directories(to);
   fs::copy_file(from / "adapter_config.json", to / "adapter_config.json");
   const SafetensorsFile file = SafetensorsFile::open(from / "adapter_model.safetensors");
   NamedArrays tensors;
-  for (const TensorEntry& entry : file.entries()) tensors.emplace_back(rename(entry.name), file.read(entry));
+  for (const TensorEntry& entry : file.entries())
+    if (const std::string name = rename(entry.name); !name.empty()) tensors.emplace_back(name, file.read(entry));
   for (const auto& [name, array] : more) tensors.emplace_back(name, array.to(DType::kF32));
   NamedShapes shapes;
   for (const auto& [name, array] : tensors) shapes.emplace_back(name, array.shape());
@@ -158,6 +159,24 @@ TEST(PeftForms, TablesThatNoListNames) {
   EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "fewer"), model); }),
               AllOf(HasSubstr("has " + rows + " rows, but the model has"),
                     HasSubstr("resize_token_embeddings(" + rows + ")"), HasSubstr("add only those")));
+}
+
+// Sets a field of an adapter's config; null removes it.
+void set_field(const fs::path& adapter, const std::string& field, const nlohmann::json& value) {
+  auto config = read_json_file<nlohmann::json>(adapter / "adapter_config.json");
+  config[field] = value;
+  if (value.is_null()) config.erase(field);
+  write_text(adapter / "adapter_config.json", config.dump());
+}
+
+TEST(PeftForms, ParametersOfOneLayer) {
+  const TempFolder folder;
+  copy_adapter(reference_model("gpt_oss") / "variants/experts", folder / "one",
+               [](std::string key) { return key.find("layers.1.") == std::string::npos ? key : ""; });
+  set_field(folder / "one", "target_parameters", {"0.mlp.experts.gate_up_proj", "0.mlp.experts.down_proj"});
+  EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "one"), model_of("gpt_oss")); }),
+              AllOf(HasSubstr("one/adapter_model.safetensors: target_parameters: '0.mlp.experts.gate_up_proj'"),
+                    HasSubstr("names one layer"), HasSubstr("merge the adapter with PEFT")));
 }
 
 TEST(PeftForms, LoraWeightsOfSingleExperts) {

@@ -221,7 +221,7 @@ void AdapterReading::read_parameters() {
         parameters.push_back(param.hf_name.substr(model_.family->layer_prefix.size()));
     }
   if (parameters.empty()) return;
-  options_.parameters = expert_parameters(model_, parameters);
+  options_.parameters = expert_parameters(model_, parameters, file_);
   read_ranks_of_parameters();
   if (!options_.layers.empty())
     throw UserError(
