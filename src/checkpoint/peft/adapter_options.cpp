@@ -70,8 +70,17 @@ size_t count_carried(const AdapterFolder& adapter, const Model& model) {
   return count;
 }
 
+// Returns whether PEFT under Transformers 5 joins the LoRA weights of single experts when it loads an adapter of the
+// family. For other families, it loads the adapter without these weights. Sources: PEFT's _convert_peft_config_moe;
+// Transformers' _MODEL_TO_CONVERSION_PATTERN.
+bool peft_joins_experts(const std::string& model_type) {
+  static const std::set<std::string> kJoined{"mixtral",     "qwen3_moe",   "qwen3_next", "glm4_moe",    "glm4_moe_lite",
+                                             "deepseek_v2", "deepseek_v3", "minimax_m2", "ernie4_5_moe"};
+  return kJoined.contains(model_type);
+}
+
 // Throws UserError when the adapter has LoRA weights for each expert.
-void refuse_single_experts(const AdapterFolder& adapter) {
+void refuse_single_experts(const AdapterFolder& adapter, const Model& model) {
   constexpr std::string_view kExperts = ".experts.";
   for (const AdapterTensor& tensor : adapter.tensors) {
     const size_t at = tensor.module.find(kExperts);
@@ -79,9 +88,11 @@ void refuse_single_experts(const AdapterFolder& adapter) {
       continue;
     throw UserError(
         "{}: '{}' has LoRA weights of its own, as PEFT wrote them under Transformers 4, but Fettle reads one pair of "
-        "tensors for all experts of a layer; load the adapter with PEFT under Transformers 5, which joins the pairs, "
-        "and save it again",
-        adapter.file.path().string(), tensor.module);
+        "tensors for all experts of a layer; {}",
+        adapter.file.path().string(), tensor.module,
+        peft_joins_experts(model.family->model_type)
+            ? "load the adapter with PEFT under Transformers 5, which joins the pairs, and save it again"
+            : "merge the adapter with PEFT under the version of Transformers 4 that trained it");
   }
 }
 
@@ -157,7 +168,7 @@ AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
     return !saved_with(tied_head(model), name) &&
            std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
   });
-  refuse_single_experts(adapter);
+  refuse_single_experts(adapter, model);
 }
 
 void AdapterReading::read_modules() {
