@@ -179,6 +179,54 @@ TEST(PeftForms, ParametersOfOneLayer) {
                     HasSubstr("names one layer"), HasSubstr("merge the adapter with PEFT")));
 }
 
+// Copies an adapter with LoRA on experts, but only keeps the LoRA weights of down_proj. They become zeros, A [E * r, a]
+// and B [b, r * E].
+void copy_down_proj(const fs::path& from, const fs::path& to, int64_t a, int64_t b) {
+  fs::remove_all(to);
+  NamedArrays zeros;
+  const SafetensorsFile file = SafetensorsFile::open(from / "adapter_model.safetensors");
+  for (const TensorEntry& entry : file.entries()) {
+    const auto& dims = entry.shape.dims;
+    if (entry.name.find(".experts.lora_A") != std::string::npos)
+      zeros.emplace_back(entry.name, HostArray::zeros({DType::kF32, {dims[0], a}}));
+    if (entry.name.find(".experts.lora_B") != std::string::npos)
+      zeros.emplace_back(entry.name, HostArray::zeros({DType::kF32, {b, dims[1]}}));
+  }
+  copy_adapter(
+      from, to, [](const std::string&) { return ""; }, zeros);
+  set_field(to, "target_parameters", {"mlp.experts.down_proj"});
+}
+
+// PEFT before 0.19.1 gives lora_A and lora_B of experts each other's side.
+TEST(PeftForms, SidesOfExpertsInOlderVersions) {
+  const TempFolder folder;
+  const fs::path mixtral = reference_model("mixtral") / "variants/experts_down",
+                 gpt_oss = reference_model("gpt_oss") / "variants/experts";
+  auto message = [&](const std::string& family, int64_t size, const char* version) {
+    auto config = ModelRepository::open(reference_model(family)).config();
+    config["intermediate_size"] = size;
+    const Model model = make_model(config, "config.json");
+    set_field(folder / "adapter", "peft_version", version == nullptr ? nlohmann::json() : nlohmann::json(version));
+    return user_error([&] { adapter_options(open_adapter(folder / "adapter"), model); });
+  };
+  const auto refused = HasSubstr("have each other's side of the experts' weights");
+
+  copy_down_proj(mixtral, folder / "adapter", 96, 64);
+  for (const char* version : {"0.18.1", "0.21.2"}) EXPECT_EQ(message("mixtral", 96, version), "no error");
+  copy_down_proj(mixtral, folder / "adapter", 64, 96);
+  EXPECT_THAT(message("mixtral", 96, "0.18.1"), AllOf(refused, HasSubstr("PEFT 0.18.1")));
+  EXPECT_THAT(message("mixtral", 96, nullptr), AllOf(refused, HasSubstr("unknown version")));
+
+  copy_down_proj(mixtral, folder / "adapter", 64, 64);
+  for (const char* version : {"0.18.1", "0.19.0"}) EXPECT_THAT(message("mixtral", 64, version), refused) << version;
+  for (const char* version : {"0.19.1", "0.20.0.dev0", "1.0", static_cast<const char*>(nullptr)})
+    EXPECT_EQ(message("mixtral", 64, version), "no error");
+  copy_down_proj(gpt_oss, folder / "adapter", 64, 64);
+  for (const char* version : {"0.18.1", "0.19.1", "0.21.2"})
+    EXPECT_EQ(message("gpt_oss", 64, version), "no error") << version;
+  EXPECT_THAT(message("gpt_oss", 64, "0.19.0"), refused);
+}
+
 TEST(PeftForms, LoraWeightsOfSingleExperts) {
   const TempFolder folder;
   const fs::path from = reference_model("mixtral") / "adapter_final";

@@ -41,6 +41,7 @@ struct AdapterConfig {
   // head, which PEFT stores if the vocabulary was resized. Such a module replaces the base's, and is not trained.
   std::vector<std::string> only_stored;
   std::vector<std::string> target_parameters;  // parameters of experts: "mlp.experts.gate_up_proj"
+  std::string peft_version;  // "0.21.2": the version of PEFT that wrote the file; "": unknown. Is not written
   bool use_rslora = false;
   bool use_dora = false;
   bool fan_in_fan_out = false;  // true for Conv1D bases (gpt2)

@@ -1,7 +1,9 @@
 #include "checkpoint/peft/adapter_options.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cstdio>
 #include <set>
 #include <utility>
 
@@ -106,6 +108,17 @@ std::string path_in_file(const std::string& path, const TensorEntry& entry) {
   return name.substr(0, there) + path.substr(here);
 }
 
+// Returns whether this version of PEFT writes the sides of experts in the order that Fettle reads: lora_A has the
+// inputs of the weight, or with ExpertNames::swapped_lora the outputs. Source: PEFT's ParamWrapper. It gives lora_A dim
+// 1 of the parameter; 0.19.0 gives it dim 2 if the module is marked as transposed, and later versions do so if the
+// module is not marked.
+bool has_known_sides(const std::string& peft_version, const ExpertNames& names) {
+  std::array<int, 3> version{};
+  if (std::sscanf(peft_version.c_str(), "%d.%d.%d", version.data(), &version[1], &version[2]) < 2) return true;
+  const bool transposed = names.in_first && !names.swapped_lora;
+  return version > std::array{0, 19, 0} || (transposed && version < std::array{0, 19, 0});
+}
+
 // Reads the options of one adapter for one model, in the order of the functions below. Counts the tensors that it
 // recognises.
 class AdapterReading {
@@ -130,6 +143,9 @@ class AdapterReading {
   void read_parameters();
   // Sets the factor of gate_up's rank. Throws UserError when a parameter has another rank or alpha of its own.
   void read_ranks_of_parameters();
+  // Throws UserError when lora_A and lora_B of experts have each other's side of the weight, as older versions of PEFT
+  // write them. The shapes show this unless all weights are square; then the version of PEFT decides.
+  void check_sides() const;
   // Checks the modules that the adapter has in full (modules_to_save).
   void read_saved();
   void check_all_known() const;
@@ -234,6 +250,7 @@ void AdapterReading::read_parameters() {
   if (parameters.empty()) return;
   options_.parameters = expert_parameters(model_, parameters, file_);
   read_ranks_of_parameters();
+  check_sides();
   if (!options_.layers.empty())
     throw UserError(
         "{}: experts have LoRA weights, and linear modules have LoRA weights on some layers only. Fettle does not "
@@ -258,6 +275,30 @@ void AdapterReading::read_ranks_of_parameters() {
       throw UserError("{}: '{}' has its own rank or alpha, which is not supported; merge the adapter with PEFT", file_,
                       parameter);
   }
+}
+
+void AdapterReading::check_sides() const {
+  const std::vector<Param> params = expert_lora_params(model_, options_);
+  std::string square, swapped;
+  for (size_t i = 0; i + 1 < params.size(); i += 2) {
+    const Param &a = params[i], &b = params[i + 1];
+    if (a.dims.size() < 3) continue;  // PEFT never swaps the sides of a router
+    const TensorEntry *found_a = adapter_.find(a.stored_name(0)), *found_b = adapter_.find(b.stored_name(0));
+    if (found_a == nullptr || found_b == nullptr) continue;
+    const std::pair sides{found_a->shape.dims[1], found_b->shape.dims[0]}, wanted{a.dims[2], b.dims[0]};
+    const bool same = wanted.first == wanted.second;
+    if (sides == wanted && !same) return;  // PEFT treats all parameters of a module alike
+    if (sides == std::pair{wanted.second, wanted.first})
+      (same ? square : swapped) = module_of(module_of(a.stored_name(0)));
+  }
+  if (swapped.empty() && has_known_sides(config_.peft_version, model_.config.experts)) return;
+  const std::string& name = swapped.empty() ? square : swapped;
+  if (name.empty()) return;
+  throw UserError(
+      "{}: lora_A and lora_B of '{}' have each other's side of the experts' weights, as PEFT before 0.19.1 (or under "
+      "Transformers 4) wrote them. The adapter was written by PEFT {}. Merge it with the versions of PEFT and "
+      "Transformers that trained it",
+      file_, name, config_.peft_version.empty() ? "of an unknown version" : config_.peft_version);
 }
 
 void AdapterReading::read_saved() {
