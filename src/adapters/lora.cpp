@@ -240,9 +240,23 @@ std::vector<Param> lora_params_of(const Model& model, const LoraOptions& options
   return adapted == options.parameters.end() ? std::vector<Param>{} : parameter_lora_weights(model, options, *adapted);
 }
 
-std::vector<ExpertParameter> expert_parameters(const Model& model, const std::vector<std::string>& targets) {
+namespace {
+
+// Returns whether `target` is the parameter's name after the number of a layer: "7.mlp.experts.down_proj" or
+// "model.layers.7.mlp.experts.down_proj".
+bool names_one_layer(const std::string& target, const std::string& parameter) {
+  if (!target.ends_with("." + parameter)) return false;
+  const std::string layer = last_part(target.substr(0, target.size() - parameter.size() - 1));
+  return !layer.empty() && std::ranges::all_of(layer, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+std::vector<ExpertParameter> expert_parameters(const Model& model, const std::vector<std::string>& targets,
+                                               const std::string& file) {
+  const std::string key = file.empty() ? "target_parameters" : file + ": target_parameters";
   if (model.config.num_experts == 0)
-    throw UserError("target_parameters: {} has no experts; name linear layers in lora_target instead: {}",
+    throw UserError("{}: {} has no experts; name linear layers in lora_target instead: {}", key,
                     model.family->model_type, fmt::join(model.linears(), ", "));
   const std::vector<ExpertParameter> all = parameters_of(model.config);
   std::vector<ExpertParameter> out;
@@ -255,10 +269,17 @@ std::vector<ExpertParameter> expert_parameters(const Model& model, const std::ve
     if (std::ranges::any_of(targets, [&](const std::string& target) { return means(target, parameter); }))
       out.push_back(parameter);
   }
-  for (const std::string& target : targets)
-    if (std::ranges::none_of(all, [&](const ExpertParameter& parameter) { return means(target, parameter); }))
-      throw UserError("target_parameters: '{}' matches no expert parameter of {}; use some of {}", target,
-                      model.family->model_type, fmt::join(names, ", "));
+  for (const std::string& target : targets) {
+    if (std::ranges::any_of(all, [&](const ExpertParameter& parameter) { return means(target, parameter); })) continue;
+    for (const std::string& name : names)
+      if (names_one_layer(target, name))
+        throw UserError("{}: '{}' names one layer, but LoRA on the experts of some layers only is not supported; {}",
+                        key, target,
+                        file.empty() ? fmt::format("write '{}', which trains the experts of all layers", name)
+                                     : "merge the adapter with PEFT");
+    throw UserError("{}: '{}' matches no expert parameter of {}; use some of {}", key, target, model.family->model_type,
+                    fmt::join(names, ", "));
+  }
   return out;
 }
 

@@ -63,9 +63,12 @@ struct LoraOptions {
 std::vector<std::string> lora_modules(const Model& model, const std::vector<std::string>& targets,
                                       std::vector<std::string>* warnings = nullptr);
 
-// Returns which parameters of experts `targets` match, in the order router, gate_up, down. Throws UserError, which
-// lists the possible names, when a target matches nothing, or when the model has no experts.
-std::vector<ExpertParameter> expert_parameters(const Model& model, const std::vector<std::string>& targets);
+// Returns which parameters of experts `targets` match, in the order router, gate_up, down. The targets come from the
+// recipe or, if `file` is not empty, from this file of an adapter. Throws UserError, which lists the possible names,
+// when a target matches nothing, or when the model has no experts. Also throws when a target names one layer
+// ("7.mlp.experts.down_proj"), as PEFT allows.
+std::vector<ExpertParameter> expert_parameters(const Model& model, const std::vector<std::string>& targets,
+                                               const std::string& file = "");
 
 // `parameter` is one of options.parameters. Returns the prefix that its LoRA weights have within a layer: "mlp.experts"
 // or "mlp.experts.base_layer". PEFT nests its wrappers: if options.parameters has two parameters of a module, the LoRA

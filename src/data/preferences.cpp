@@ -141,7 +141,8 @@ std::string question_column(const ordered_json& row) {
 // and rejected_messages. Rows without these may have both chosen_response and rejected_response.
 std::string reply_column(const ordered_json& row, const DataSource& source, const std::string& which) {
   const bool responses = has_column(row, "chosen_response") && has_column(row, "rejected_response");
-  const std::string whole = which + "_messages", other = responses && !has_column(row, whole) ? which + "_response" : whole;
+  const std::string whole = which + "_messages",
+                    other = responses && !has_column(row, whole) ? which + "_response" : whole;
   return source.column(which, !has_column(row, which) && has_column(row, other) ? other : which);
 }
 

@@ -49,8 +49,12 @@ std::vector<std::string> expert_modules(const std::string& tensor, int64_t exper
 ModuleRule module_rule(const std::string& text, ModuleRule::Match match, const std::string& file) {
   ModuleRule rule{match, text, nullptr};
   const bool marked = text.starts_with("re:");
-  if (marked || (match == ModuleRule::Match::kPart && text.find_first_of("*[](){}|\\+?^$") != std::string::npos))
-    rule.pattern = std::make_shared<const Regex>(text.substr(marked ? 3 : 0), file + ": quantization_config");
+  if (marked || (match == ModuleRule::Match::kPart && text.find_first_of("*[](){}|\\+?^$") != std::string::npos)) {
+    std::string expression = text.substr(marked ? 3 : 0);
+    // As in Transformers, a match ends at the end of a part of the name: ".*mlp.gate" does not match "mlp.gate_proj".
+    if (match == ModuleRule::Match::kPart) expression = "(?:" + expression + ")(?:(?<=\\.)|(?=\\.|$))";
+    rule.pattern = std::make_shared<const Regex>(expression, file + ": quantization_config");
+  }
   return rule;
 }
 

@@ -18,7 +18,8 @@ struct ModuleRule {
   enum class Match {
     kName,  // `text` is the module's whole name; "Linear" stands for all linear layers
     // The module's name is `text`, begins with it and a dot, ends with it, or contains it between two dots. If `text`
-    // has one of *[](){}|\+?^$, it is also a regular expression, as in Transformers.
+    // has one of *[](){}|\+?^$, it is also a regular expression, as in Transformers. A match of this expression ends
+    // before a dot, after a dot, or at the end of the name.
     kPart,
   };
   Match match = Match::kName;

@@ -23,14 +23,15 @@ Model model_of(const std::string& name) {
   return make_model(ModelRepository::open(reference_model(name)).config(), "config.json");
 }
 
-// Copies an adapter with other names of its tensors, and with further tensors.
+// Copies an adapter with other names of its tensors ("" leaves a tensor out), and with further tensors.
 void copy_adapter(const fs::path& from, const fs::path& to, const std::function<std::string(std::string)>& rename,
                   const NamedArrays& more = {}) {
   fs::create_directories(to);
   fs::copy_file(from / "adapter_config.json", to / "adapter_config.json");
   const SafetensorsFile file = SafetensorsFile::open(from / "adapter_model.safetensors");
   NamedArrays tensors;
-  for (const TensorEntry& entry : file.entries()) tensors.emplace_back(rename(entry.name), file.read(entry));
+  for (const TensorEntry& entry : file.entries())
+    if (const std::string name = rename(entry.name); !name.empty()) tensors.emplace_back(name, file.read(entry));
   for (const auto& [name, array] : more) tensors.emplace_back(name, array.to(DType::kF32));
   NamedShapes shapes;
   for (const auto& [name, array] : tensors) shapes.emplace_back(name, array.shape());
@@ -162,8 +163,10 @@ TEST(PeftForms, TablesThatNoListNames) {
 
 // The tables have the family's names. A tied head has the embedding's values.
 TEST(PeftForms, TablesWithOtherNamesThatNoListNames) {
-  for (const auto& [name, tables] : std::vector<std::pair<std::string, std::vector<std::string>>>{
-           {"gpt2", {"transformer.wte", "lm_head"}}, {"gpt_neox", {"gpt_neox.embed_in", "embed_out"}}, {"phi", {"model.embed_tokens", "lm_head"}}}) {
+  for (const auto& [name, tables] :
+       std::vector<std::pair<std::string, std::vector<std::string>>>{{"gpt2", {"transformer.wte", "lm_head"}},
+                                                                     {"gpt_neox", {"gpt_neox.embed_in", "embed_out"}},
+                                                                     {"phi", {"model.embed_tokens", "lm_head"}}}) {
     SCOPED_TRACE(name);
     const Model model = model_of(name);
     NamedArrays more;
@@ -209,6 +212,72 @@ TEST(PeftForms, CopiesOfSavedTables) {
               AllOf(HasSubstr("2 of "), HasSubstr("'base_model.model.lm_head.modules_to_save.weight'")));
 }
 
+// Sets a field of an adapter's config; null removes it.
+void set_field(const fs::path& adapter, const std::string& field, const nlohmann::json& value) {
+  auto config = read_json_file<nlohmann::json>(adapter / "adapter_config.json");
+  config[field] = value;
+  if (value.is_null()) config.erase(field);
+  write_text(adapter / "adapter_config.json", config.dump());
+}
+
+TEST(PeftForms, ParametersOfOneLayer) {
+  const TempFolder folder;
+  copy_adapter(reference_model("gpt_oss") / "variants/experts", folder / "one",
+               [](std::string key) { return key.find("layers.1.") == std::string::npos ? key : ""; });
+  set_field(folder / "one", "target_parameters", {"0.mlp.experts.gate_up_proj", "0.mlp.experts.down_proj"});
+  EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "one"), model_of("gpt_oss")); }),
+              AllOf(HasSubstr("one/adapter_model.safetensors: target_parameters: '0.mlp.experts.gate_up_proj'"),
+                    HasSubstr("names one layer"), HasSubstr("merge the adapter with PEFT")));
+}
+
+// Copies an adapter with LoRA on experts, but only keeps the LoRA weights of down_proj. They become zeros, A [E * r, a]
+// and B [b, r * E].
+void copy_down_proj(const fs::path& from, const fs::path& to, int64_t a, int64_t b) {
+  fs::remove_all(to);
+  NamedArrays zeros;
+  const SafetensorsFile file = SafetensorsFile::open(from / "adapter_model.safetensors");
+  for (const TensorEntry& entry : file.entries()) {
+    const auto& dims = entry.shape.dims;
+    if (entry.name.find(".experts.lora_A") != std::string::npos)
+      zeros.emplace_back(entry.name, HostArray::zeros({DType::kF32, {dims[0], a}}));
+    if (entry.name.find(".experts.lora_B") != std::string::npos)
+      zeros.emplace_back(entry.name, HostArray::zeros({DType::kF32, {b, dims[1]}}));
+  }
+  copy_adapter(
+      from, to, [](const std::string&) { return ""; }, zeros);
+  set_field(to, "target_parameters", {"mlp.experts.down_proj"});
+}
+
+// PEFT before 0.19.1 gives lora_A and lora_B of experts each other's side.
+TEST(PeftForms, SidesOfExpertsInOlderVersions) {
+  const TempFolder folder;
+  const fs::path mixtral = reference_model("mixtral") / "variants/experts_down",
+                 gpt_oss = reference_model("gpt_oss") / "variants/experts";
+  auto message = [&](const std::string& family, int64_t size, const char* version) {
+    auto config = ModelRepository::open(reference_model(family)).config();
+    config["intermediate_size"] = size;
+    const Model model = make_model(config, "config.json");
+    set_field(folder / "adapter", "peft_version", version == nullptr ? nlohmann::json() : nlohmann::json(version));
+    return user_error([&] { adapter_options(open_adapter(folder / "adapter"), model); });
+  };
+  const auto refused = HasSubstr("have each other's side of the experts' weights");
+
+  copy_down_proj(mixtral, folder / "adapter", 96, 64);
+  for (const char* version : {"0.18.1", "0.21.2"}) EXPECT_EQ(message("mixtral", 96, version), "no error");
+  copy_down_proj(mixtral, folder / "adapter", 64, 96);
+  EXPECT_THAT(message("mixtral", 96, "0.18.1"), AllOf(refused, HasSubstr("PEFT 0.18.1")));
+  EXPECT_THAT(message("mixtral", 96, nullptr), AllOf(refused, HasSubstr("unknown version")));
+
+  copy_down_proj(mixtral, folder / "adapter", 64, 64);
+  for (const char* version : {"0.18.1", "0.19.0"}) EXPECT_THAT(message("mixtral", 64, version), refused) << version;
+  for (const char* version : {"0.19.1", "0.20.0.dev0", "1.0", static_cast<const char*>(nullptr)})
+    EXPECT_EQ(message("mixtral", 64, version), "no error");
+  copy_down_proj(gpt_oss, folder / "adapter", 64, 64);
+  for (const char* version : {"0.18.1", "0.19.1", "0.21.2"})
+    EXPECT_EQ(message("gpt_oss", 64, version), "no error") << version;
+  EXPECT_THAT(message("gpt_oss", 64, "0.19.0"), refused);
+}
+
 TEST(PeftForms, LoraWeightsOfSingleExperts) {
   const TempFolder folder;
   const fs::path from = reference_model("mixtral") / "adapter_final";
@@ -219,8 +288,14 @@ TEST(PeftForms, LoraWeightsOfSingleExperts) {
   pair.emplace_back(module + "lora_B.weight", HostArray::zeros({DType::kF32, {96, rank}}));
   copy_adapter(
       from, folder / "single", [](std::string key) { return key; }, pair);
-  EXPECT_THAT(user_error([&] { adapter_options(open_adapter(folder / "single"), model_of("mixtral")); }),
-              AllOf(HasSubstr("experts.0.w1' has LoRA weights of its own"), HasSubstr("Transformers 5")));
+  auto message = [&](const char* model) {
+    return user_error([&] { adapter_options(open_adapter(folder / "single"), model_of(model)); });
+  };
+  EXPECT_THAT(message("mixtral"),
+              AllOf(HasSubstr("experts.0.w1' has LoRA weights of its own"), HasSubstr("PEFT under Transformers 5")));
+  // PEFT joins the pairs of some families only.
+  EXPECT_THAT(message("qwen2_moe"), AllOf(HasSubstr("experts.0.w1' has LoRA weights of its own"),
+                                          HasSubstr("PEFT under the version of Transformers 4")));
 }
 
 TEST(PeftForms, WeightsInPyTorchsFormat) {

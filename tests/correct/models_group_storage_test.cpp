@@ -70,6 +70,10 @@ TEST(GroupStorage, ModulesNotToConvertAreParts) {
                                                    {"proj.x", {0, 1}},
                                                    {"model.layers.0.*", {1}},
                                                    {"model.layers.\\d+.self_attn.(q|k)_proj$", {}},
+                                                   {".*layers.1.self_attn", {0}},
+                                                   {".*layers.1.self_", {0, 1}},
+                                                   {".*(0.self_attn.q|1.self_attn.q_proj)", {0}},
+                                                   {".*self_attn.", {}},
                                                    {"layers.0.*", {0, 1}}}) {
     config["quantization_config"]["modules_to_not_convert"] = {part};
     EXPECT_EQ(covered(config, name), left) << part;

@@ -152,6 +152,9 @@ TEST(ResolveError, ParametersOfExperts) {
   EXPECT_THAT(message("mixtral", {"target_parameters=mlp.router.weight"}),
               AllOf(HasSubstr("'mlp.router.weight'"),
                     HasSubstr("mlp.gate.weight, mlp.experts.gate_up_proj, mlp.experts.down_proj")));
+  for (const char* layer : {"1.mlp.experts.down_proj", "model.layers.1.mlp.experts.down_proj"})
+    EXPECT_THAT(message("gpt_oss", {std::string("target_parameters=") + layer}),
+                AllOf(HasSubstr(layer), HasSubstr("names one layer"), HasSubstr("write 'mlp.experts.down_proj'")));
   for (const char* other : {"lora_dropout=0.1", "use_dora=true", "pissa_init=true", "layers_to_transform=0"})
     EXPECT_THAT(message("mixtral", {"target_parameters=down_proj", other}), HasSubstr("cannot be combined with"))
         << other;

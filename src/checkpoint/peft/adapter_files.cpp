@@ -326,6 +326,7 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   reader.read_patterns("rank_pattern", config.rank_pattern);
   reader.read_patterns("alpha_pattern", config.alpha_pattern);
   reader.read("target_parameters", config.target_parameters, "a list of names");
+  reader.read("peft_version", config.peft_version, "a string");
   if (const OrderedJson* targets = reader.field("target_modules"); targets != nullptr && targets->is_string())
     config.target_pattern = targets->get<std::string>();
   else
@@ -339,9 +340,8 @@ AdapterConfig read_adapter_config(const fs::path& folder, AdapterSupport support
   if (!config.modules_to_save.empty() && !support.modules_to_save) reader.refuse_feature("modules_to_save");
   if (!config.target_parameters.empty() && !support.target_parameters) reader.refuse_feature("target_parameters");
   // These fields configure the initialisation or disabled features, or are only informative.
-  for (const char* name :
-       {"inference_mode", "auto_mapping", "revision", "peft_version", "megatron_core", "loftq_config", "eva_config",
-        "corda_config", "qalora_group_size", "runtime_config", "ensure_weight_tying"})
+  for (const char* name : {"inference_mode", "auto_mapping", "revision", "megatron_core", "loftq_config", "eva_config",
+                           "corda_config", "qalora_group_size", "runtime_config", "ensure_weight_tying"})
     reader.field(name);
   reader.finish();
 

@@ -58,6 +58,7 @@ struct AdapterConfig {
   std::vector<std::pair<PathPattern, double>> alpha_pattern;
   std::vector<std::string> modules_to_save;    // modules that are trained in full
   std::vector<std::string> target_parameters;  // parameters of experts: "mlp.experts.gate_up_proj"
+  std::string peft_version;  // "0.21.2": the version of PEFT that wrote the file; "": unknown. Is not written
   bool use_rslora = false;
   bool use_dora = false;
   bool fan_in_fan_out = false;  // true for Conv1D bases (gpt2)
@@ -110,8 +111,8 @@ AdapterConfig read_adapter_config(const std::filesystem::path& folder, AdapterSu
 TensorFile open_adapter_weights(const std::filesystem::path& folder);
 // Reads the config and the tensors. Also checks the tensors: known keys, float dtypes, both A and B for each module,
 // ranks equal to the config's, and magnitudes if and only if use_dora is set. With support.modules_to_save, the result
-// may have weights and biases that modules_to_save does not name. The caller checks that they are the model's embedding and head,
-// which PEFT stores if the vocabulary was resized.
+// may have weights and biases that modules_to_save does not name. The caller checks that they are the model's embedding
+// and head, which PEFT stores if the vocabulary was resized.
 AdapterFolder read_adapter(const std::filesystem::path& folder, AdapterSupport support = {});
 
 // Returns the text of adapter_config.json. It has fields for both old and new versions of PEFT.

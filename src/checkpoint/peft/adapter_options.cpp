@@ -1,7 +1,9 @@
 #include "checkpoint/peft/adapter_options.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cstdio>
 #include <set>
 #include <utility>
 
@@ -70,8 +72,16 @@ std::set<const TensorEntry*> find_carried(const AdapterFolder& adapter, const Mo
   return out;
 }
 
+// Returns whether PEFT under Transformers 5 joins the LoRA weights of single experts when it loads an adapter of the
+// family. For other families, it loads the adapter without these weights. Sources: PEFT's _convert_peft_config_moe;
+// Transformers' _MODEL_TO_CONVERSION_PATTERN.
+bool peft_joins_experts(const Family& family) {
+  const std::string type = family.model_type;
+  return family.mlp_is_experts_in_peft || type == "mixtral" || type == "minimax_m2";
+}
+
 // Throws UserError when the adapter has LoRA weights for each expert.
-void refuse_single_experts(const AdapterFolder& adapter) {
+void refuse_single_experts(const AdapterFolder& adapter, const Model& model) {
   constexpr std::string_view kExperts = ".experts.";
   for (const AdapterTensor& tensor : adapter.tensors) {
     const size_t at = tensor.module.find(kExperts);
@@ -79,9 +89,11 @@ void refuse_single_experts(const AdapterFolder& adapter) {
       continue;
     throw UserError(
         "{}: '{}' has LoRA weights of its own, as PEFT wrote them under Transformers 4, but Fettle reads one pair of "
-        "tensors for all experts of a layer; load the adapter with PEFT under Transformers 5, which joins the pairs, "
-        "and save it again",
-        adapter.file.path().string(), tensor.module);
+        "tensors for all experts of a layer; {}",
+        adapter.file.path().string(), tensor.module,
+        peft_joins_experts(*model.family)
+            ? "load the adapter with PEFT under Transformers 5, which joins the pairs, and save it again"
+            : "merge the adapter with PEFT under the version of Transformers 4 that trained it");
   }
 }
 
@@ -93,6 +105,17 @@ std::string path_in_file(const std::string& path, const TensorEntry& entry) {
   const size_t here = path.find(kLayers), there = name.find(kLayers);
   if (here == std::string::npos || there == std::string::npos) return path;
   return name.substr(0, there) + path.substr(here);
+}
+
+// Returns whether this version of PEFT writes the sides of experts in the order that Fettle reads: lora_A has the
+// inputs of the weight, or with ExpertNames::swapped_lora the outputs. Source: PEFT's ParamWrapper. It gives lora_A dim
+// 1 of the parameter; 0.19.0 gives it dim 2 if the module is marked as transposed, and later versions do so if the
+// module is not marked.
+bool has_known_sides(const std::string& peft_version, const ExpertNames& names) {
+  std::array<int, 3> version{};
+  if (std::sscanf(peft_version.c_str(), "%d.%d.%d", version.data(), &version[1], &version[2]) < 2) return true;
+  const bool transposed = names.in_first && !names.swapped_lora;
+  return version > std::array{0, 19, 0} || (transposed && version < std::array{0, 19, 0});
 }
 
 // Reads the options of one adapter for one model, in the order of the functions below. Remembers the tensors that it
@@ -119,6 +142,9 @@ class AdapterReading {
   void read_parameters();
   // Sets the factor of gate_up's rank. Throws UserError when a parameter has another rank or alpha of its own.
   void read_ranks_of_parameters();
+  // Throws UserError when lora_A and lora_B of experts have each other's side of the weight, as older versions of PEFT
+  // write them. The shapes show this unless all weights are square; then the version of PEFT decides.
+  void check_sides() const;
   // Checks the modules that the adapter has in full (modules_to_save).
   void read_saved();
   void check_all_known();
@@ -162,7 +188,7 @@ AdapterReading::AdapterReading(const AdapterFolder& adapter, const Model& model)
     return !saved_with(tied_head(model), name) &&
            std::ranges::none_of(model.params, [&](const Param& param) { return saved_with(param.hf_name, name); });
   });
-  refuse_single_experts(adapter);
+  refuse_single_experts(adapter, model);
 }
 
 void AdapterReading::read_modules() {
@@ -228,8 +254,9 @@ void AdapterReading::read_parameters() {
         parameters.push_back(param.hf_name.substr(model_.family->layer_prefix.size()));
     }
   if (parameters.empty()) return;
-  options_.parameters = expert_parameters(model_, parameters);
+  options_.parameters = expert_parameters(model_, parameters, file_);
   read_ranks_of_parameters();
+  check_sides();
   if (!options_.layers.empty())
     throw UserError(
         "{}: experts have LoRA weights, and linear modules have LoRA weights on some layers only. Fettle does not "
@@ -254,6 +281,30 @@ void AdapterReading::read_ranks_of_parameters() {
       throw UserError("{}: '{}' has its own rank or alpha, which is not supported; merge the adapter with PEFT", file_,
                       parameter);
   }
+}
+
+void AdapterReading::check_sides() const {
+  const std::vector<Param> params = expert_lora_params(model_, options_);
+  std::string square, swapped;
+  for (size_t i = 0; i + 1 < params.size(); i += 2) {
+    const Param &a = params[i], &b = params[i + 1];
+    if (a.dims.size() < 3) continue;  // PEFT never swaps the sides of a router
+    const TensorEntry *found_a = adapter_.find(a.stored_name(0)), *found_b = adapter_.find(b.stored_name(0));
+    if (found_a == nullptr || found_b == nullptr) continue;
+    const std::pair sides{found_a->shape.dims[1], found_b->shape.dims[0]}, wanted{a.dims[2], b.dims[0]};
+    const bool same = wanted.first == wanted.second;
+    if (sides == wanted && !same) return;  // PEFT treats all parameters of a module alike
+    if (sides == std::pair{wanted.second, wanted.first})
+      (same ? square : swapped) = module_of(module_of(a.stored_name(0)));
+  }
+  if (swapped.empty() && has_known_sides(config_.peft_version, model_.config.experts)) return;
+  const std::string& name = swapped.empty() ? square : swapped;
+  if (name.empty()) return;
+  throw UserError(
+      "{}: lora_A and lora_B of '{}' have each other's side of the experts' weights, as PEFT before 0.19.1 (or under "
+      "Transformers 4) wrote them. The adapter was written by PEFT {}. Merge it with the versions of PEFT and "
+      "Transformers that trained it",
+      file_, name, config_.peft_version.empty() ? "of an unknown version" : config_.peft_version);
 }
 
 void AdapterReading::read_saved() {

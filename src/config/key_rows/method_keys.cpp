@@ -86,8 +86,8 @@ std::vector<Key> method_keys() {
       {.name = "target_parameters",
        .group = Group::kMethod,
        .member = &Recipe::target_parameters,
-       .help = "Parameters of experts that get LoRA, such as `mlp.experts.gate_up_proj`. An entry stands for all "
-               "parameters whose names end with it.",
+       .help = "Parameters of experts that get LoRA in all layers, such as `mlp.experts.gate_up_proj`. An entry stands "
+               "for all parameters whose names within a layer end with it; it cannot have a layer's number.",
        .aliases = {"lora_target_parameters"}},
       {.name = "create_new_adapter",
        .group = Group::kMethod,

@@ -117,8 +117,8 @@ void split_stored_stacks(Run& run, const Recipe& recipe, Purpose purpose, const 
         file, fmt::join(whole, ", "), format->name()));
   if (!divided.empty())
     run.remarks.notes.push_back(fmt::format(
-        "{}: the checkpoint has {} in floats; these layers take 16 bits on the device, the other layers stay {}",
-        file, fmt::join(divided, ", "), format->name()));
+        "{}: the checkpoint has {} in floats; these layers take 16 bits on the device, the other layers stay {}", file,
+        fmt::join(divided, ", "), format->name()));
   run.model.params = std::move(params);
 }
 
