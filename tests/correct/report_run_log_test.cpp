@@ -159,6 +159,26 @@ TEST_F(RunLogFile, AddsUpTheTimeOfProcessesThatLogLate) {
 }
 
 // LLaMA-Factory keeps the lines of steps that a resumed run computes again.
+// The process of a prediction counts its batches in the log of the training.
+TEST_F(RunLogFile, KeepsTheCurveBesideLinesOfAPrediction) {
+  append("{\"current_steps\": 10, \"loss\": 4, \"elapsed_time\": \"0:00:10\"}\n");
+  append("{\"current_steps\": 20, \"loss\": 3, \"elapsed_time\": \"0:00:20\"}\n");
+  append("{\"current_steps\": 5, \"total_steps\": 40, \"percentage\": 12.5, \"elapsed_time\": \"0:00:07\"}\n");
+  update();
+  EXPECT_THAT(values("loss"), ElementsAre(4, 3));
+  EXPECT_EQ(log.rows().back().step, 20);
+}
+
+// The first line after a resume may repeat the last step.
+TEST_F(RunLogFile, HasTheLaterLineOfTheLastStep) {
+  append("{\"current_steps\": 100, \"loss\": 3, \"elapsed_time\": \"0:01:40\"}\n");
+  append("{\"current_steps\": 150, \"loss\": 2, \"elapsed_time\": \"0:02:30\"}\n");
+  append("{\"current_steps\": 150, \"loss\": 1.9, \"elapsed_time\": \"0:00:50\"}\n");
+  update();
+  EXPECT_THAT(values("loss"), ElementsAre(3, 1.9));
+  EXPECT_EQ(log.rows().size(), 2u);
+}
+
 TEST_F(RunLogFile, HasTheLaterLineOfAStepThatIsThereTwice) {
   append("{\"current_steps\": 10, \"loss\": 4, \"total_tokens\": 100, \"elapsed_time\": \"0:00:10\"}\n");
   append("{\"current_steps\": 20, \"loss\": 3, \"total_tokens\": 200, \"elapsed_time\": \"0:00:20\"}\n");

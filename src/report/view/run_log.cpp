@@ -1,5 +1,6 @@
 #include "report/view/run_log.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -153,10 +154,15 @@ void RunLog::take(std::string_view line) {
     return;
   }
   const bool goes_back = !rows_.empty() && *step < rows_.back().step;
+  if (goes_back && figures.empty()) return;  // LLaMA-Factory counts the batches of a prediction in the same file
   // Only Fettle's log names the resume. LLaMA-Factory's log and older logs of Fettle show it by a smaller step or time.
-  if (resumed || goes_back || (seconds && *seconds < process_seconds_)) {
+  const bool restarts = seconds && *seconds < process_seconds_;
+  if (resumed || goes_back || restarts) {
     earlier_seconds_ += std::exchange(process_seconds_, 0);
-    if (goes_back && keep_ == Keep::kAll) forget_from(*step);
+    const bool repeats = goes_back || (!resumed && restarts && std::ranges::any_of(figures, [&](const auto& figure) {
+                           return has_value_at(figure.first, *step);
+                         }));
+    if (repeats && keep_ == Keep::kAll) forget_from(*step);
   }
   process_seconds_ = seconds.value_or(process_seconds_);
   LogRow row = rows_.empty() ? LogRow{} : rows_.back();
@@ -179,6 +185,11 @@ void RunLog::take(std::string_view line) {
     one.rows.push_back(number);
     one.values.push_back(value);
   }
+}
+
+bool RunLog::has_value_at(std::string_view key, double step) const {
+  const auto found = series_.find(key);
+  return found != series_.end() && !found->second.rows.empty() && rows_[found->second.rows.back()].step == step;
 }
 
 void RunLog::forget_from(double step) {

@@ -64,6 +64,8 @@ class RunLog {
 
  private:
   void take(std::string_view line);
+  // Returns whether the last value of the figure is that of a row of this step.
+  bool has_value_at(std::string_view key, double step) const;
   void forget_from(double step);
   void forget_all_but_last();
 
