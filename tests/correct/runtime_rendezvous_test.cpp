@@ -173,6 +173,28 @@ exec redis-server - <<<"$settings"
   }
 }
 
+// systemd and SLURM send a signal to every process of a job, so also to the server. The processes then still need it.
+TEST(RedisServer, SurvivesSignalsToTheWholeJob) {
+  const TempFolder folder;
+  write_text(folder / "redis-server", "#!/bin/bash\necho $$ >" + (folder / "process").string() +
+                                          "\nPATH=${PATH#*:}\nexec redis-server \"$@\"\n");
+  std::filesystem::permissions(folder / "redis-server", std::filesystem::perms::owner_all);
+  const Environment noted("PATH", folder.path().string() + ":" + std::getenv("PATH"));
+  const int port = free_port();
+  pid_t process = 0;
+  {
+    const RedisServer server(port, "word", true);
+    std::ifstream(folder / "process") >> process;
+    ASSERT_GT(process, 0);
+    RedisStore store("127.0.0.1", port, "word", 20, 1);
+    store.put("key", "value");
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) EXPECT_EQ(kill(process, number), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a server that obeys ends within 100 ms
+    EXPECT_EQ(store.try_get("key", Store::kAnyone), "value");
+  }
+  EXPECT_EQ(kill(process, 0), -1) << "the server ends with its object";
+}
+
 TEST(RedisStore, ConnectsAgainWithinItsPatience) {
   const int port = free_port();
   auto server = std::make_unique<RedisServer>(port, "word", true);
