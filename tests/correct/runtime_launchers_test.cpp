@@ -270,6 +270,15 @@ TEST(Launchers, APodWithOnlyItsIndexTrainsAloneWithAWarning) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+// After a failure, the agent of the failed process counts a restart, and the other agents do not.
+TEST(Launchers, ATorchrunJobIsTheSameAfterARestartOfOneHost) {
+  Variables variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"TORCHELASTIC_RUN_ID", "run"}};
+  variables["TORCHELASTIC_RESTART_COUNT"] = "0";
+  const std::string job = place_with(variables)->job;
+  variables["TORCHELASTIC_RESTART_COUNT"] = "1";
+  EXPECT_EQ(place_with(variables)->job, job);
+}
+
 TEST(Launchers, ThePortIsTheStoresOwn) {
   const Variables common{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}};
   EXPECT_NE(place_with(common)->port, 29500);

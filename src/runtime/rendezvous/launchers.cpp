@@ -125,8 +125,9 @@ ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) 
     place.port = (read_number(launcher, variable, launcher.port, 1, 65535) + 2 - 1024) % 64512 + 1024;
   if (!variable("FETTLE_STORE_PORT").empty())
     place.port = read_number(launcher, variable, "FETTLE_STORE_PORT", 1, 65535);
-  place.job = fmt::format("{} {} {} {} {}", launcher.name, place.size, place.port,
-                          *launcher.job == '\0' ? "" : variable(launcher.job), variable("TORCHELASTIC_RESTART_COUNT"));
+  // TORCHELASTIC_RESTART_COUNT must not be part of it: each agent of torchrun counts its own restarts.
+  place.job = fmt::format("{} {} {} {}", launcher.name, place.size, place.port,
+                          *launcher.job == '\0' ? "" : variable(launcher.job));
   return place;
 }
 
