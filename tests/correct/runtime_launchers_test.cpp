@@ -270,6 +270,22 @@ TEST(Launchers, APodWithOnlyItsIndexTrainsAloneWithAWarning) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(Launchers, AProcessAloneInASlurmJobOfSeveralNodesWarns) {
+  const Variables batch_script{{"SLURM_PROCID", "0"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  const Variables interactive_step{
+      {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  for (Variables variables : {batch_script, interactive_step}) {
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(place_with(variables));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::AllOf(testing::HasSubstr("trains alone on 1 of 2 nodes"), testing::HasSubstr("srun")));
+    variables["SLURM_JOB_NUM_NODES"] = "1";
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(place_with(variables));
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  }
+}
+
 // After a failure, the agent of the failed process counts a restart, and the other agents do not.
 TEST(Launchers, ATorchrunJobIsTheSameAfterARestartOfOneHost) {
   Variables variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"TORCHELASTIC_RUN_ID", "run"}};
