@@ -177,10 +177,37 @@ TEST_F(OneRun, OnAnotherMachineWithAHeartbeatIsAlive) {
     }
   });
   EXPECT_THAT(refusal(folder), AllOf(HasSubstr("node7"), HasSubstr("process 4711")));
+  {
+    const HeldLock lock(file);
+    EXPECT_THAT(refusal(folder), AllOf(HasSubstr("node7"), HasSubstr("two runs")));
+  }
   ends = true;
   heart.join();
+}
+
+// If a machine dies, the file server keeps the locks of its processes for a while.
+TEST_F(OneRun, OnAnotherMachineWithALockAndNoHeartbeatIsWaitedFor) {
+  const Pace pace{.heartbeat = 10, .dead_after = 60};
+  const fs::path file = write_owner(folder, elsewhere(), 600);
+  std::optional<HeldLock> lock(file);
+  EXPECT_EQ(life_of(folder, kOther), Life::kUnknown);
+  EXPECT_TRUE(is_alive(file));
+  std::thread server([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    lock.reset();
+  });
+  EXPECT_EQ(refusal(folder, pace), "no error") << "its lock ended while it was waited for";
+  server.join();
+  EXPECT_FALSE(fs::exists(file));
+}
+
+// A stopped run sends no heartbeats either, so nobody may take over its folder.
+TEST_F(OneRun, OnAnotherMachineWithALockIsNeverTakenOver) {
+  const fs::path file = write_owner(folder, elsewhere(), 600);
   const HeldLock lock(file);
-  EXPECT_THAT(refusal(folder), HasSubstr("node7")) << "a lock that reaches over machines needs no waiting";
+  EXPECT_THAT(refusal(folder, {.heartbeat = 10, .dead_after = 0.3}),
+              AllOf(HasSubstr("node7"), HasSubstr("its host may be dead"), HasSubstr("remove " + file.string())));
+  EXPECT_TRUE(fs::exists(file));
 }
 
 // Another run may take over the folder while this run is stopped (SIGSTOP) or cannot reach the file server.

@@ -270,6 +270,31 @@ TEST(Launchers, APodWithOnlyItsIndexTrainsAloneWithAWarning) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(Launchers, AProcessAloneInASlurmJobOfSeveralNodesWarns) {
+  const Variables batch_script{{"SLURM_PROCID", "0"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  const Variables interactive_step{
+      {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  for (Variables variables : {batch_script, interactive_step}) {
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(place_with(variables));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::AllOf(testing::HasSubstr("trains alone on 1 of 2 nodes"), testing::HasSubstr("srun")));
+    variables["SLURM_JOB_NUM_NODES"] = "1";
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(place_with(variables));
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  }
+}
+
+// After a failure, the agent of the failed process counts a restart, and the other agents do not.
+TEST(Launchers, ATorchrunJobIsTheSameAfterARestartOfOneHost) {
+  Variables variables{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"TORCHELASTIC_RUN_ID", "run"}};
+  variables["TORCHELASTIC_RESTART_COUNT"] = "0";
+  const std::string job = place_with(variables)->job;
+  variables["TORCHELASTIC_RESTART_COUNT"] = "1";
+  EXPECT_EQ(place_with(variables)->job, job);
+}
+
 TEST(Launchers, ThePortIsTheStoresOwn) {
   const Variables common{{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}};
   EXPECT_NE(place_with(common)->port, 29500);

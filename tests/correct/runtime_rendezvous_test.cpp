@@ -14,6 +14,7 @@
 #include "environment.h"
 #include "processes.h"
 #include "runtime/rendezvous/fate.h"
+#include "runtime/rendezvous/lent_store.h"
 #include "runtime/rendezvous/redis_server.h"
 #include "runtime/rendezvous/redis_store.h"
 #include "runtime/rendezvous/rendezvous.h"
@@ -170,6 +171,83 @@ exec redis-server - <<<"$settings"
     RedisStore store("127.0.0.1", port, "word", 20, 20);
     store.put("key", "value");
     EXPECT_EQ(store.try_get("key", Store::kAnyone), "value");
+  }
+}
+
+// systemd and SLURM send a signal to every process of a job, so also to the server. The processes then still need it.
+TEST(RedisServer, SurvivesSignalsToTheWholeJob) {
+  const TempFolder folder;
+  write_text(folder / "redis-server", "#!/bin/bash\necho $$ >" + (folder / "process").string() +
+                                          "\nPATH=${PATH#*:}\nexec redis-server \"$@\"\n");
+  std::filesystem::permissions(folder / "redis-server", std::filesystem::perms::owner_all);
+  const Environment noted("PATH", folder.path().string() + ":" + std::getenv("PATH"));
+  const int port = free_port();
+  pid_t process = 0;
+  {
+    const RedisServer server(port, "word", true);
+    std::ifstream(folder / "process") >> process;
+    ASSERT_GT(process, 0);
+    RedisStore store("127.0.0.1", port, "word", 20, 1);
+    store.put("key", "value");
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) EXPECT_EQ(kill(process, number), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));  // a server that obeys ends within 100 ms
+    EXPECT_EQ(store.try_get("key", Store::kAnyone), "value");
+  }
+  EXPECT_EQ(kill(process, 0), -1) << "the server ends with its object";
+}
+
+// A host may start late. Each process says itself whether it reaches the server, so silence does not mean that it
+// cannot.
+TEST(LentStore, WaitsForAProcessThatStartsLate) {
+  const auto values = std::make_shared<MemoryStore::Values>();
+  auto lend = [&](int rank) {
+    ProcessPlace place = place_of(rank, 2, 1);
+    return lend_redis_store(place, std::make_unique<MemoryStore>(values), Seconds(20));
+  };
+  auto late = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    lend(1)->put("key", "value");
+  });
+  const auto store = lend(0);
+  late.get();
+  EXPECT_EQ(store->try_get("key", Store::kAnyone), "value");
+  EXPECT_FALSE(values->all.contains("key")) << "the value is in the Redis server";
+}
+
+TEST(LentStore, FallsBackWhenAProcessDoesNotReachTheServer) {
+  const auto values = std::make_shared<MemoryStore::Values>();
+  values->all["fettle/redis/1"] = "no";
+  lend_redis_store(place_of(0, 2, 1), std::make_unique<MemoryStore>(values), Seconds(20))->put("key", "value");
+  EXPECT_TRUE(values->all.contains("key"));
+  EXPECT_EQ(values->all["fettle/redis/use"], "no");
+}
+
+TEST(LentStore, AllProcessesNameTheProcessThatIsMissing) {
+  const auto values = std::make_shared<MemoryStore::Values>();
+  auto lend = [&](int rank) {
+    try {
+      lend_redis_store(place_of(rank, 3, 1), std::make_unique<MemoryStore>(values), Seconds(1));
+    } catch (const DeviceError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  auto other = std::async(std::launch::async, lend, 1);
+  EXPECT_THAT(lend(0), HasSubstr("process 2 did not answer"));
+  EXPECT_THAT(other.get(), HasSubstr("process 2 did not answer"));
+}
+
+TEST(LentStore, ASignalEndsTheWait) {
+  for (const int rank : {0, 1}) {
+    const InterruptScope interrupts;
+    raise(SIGTERM);
+    const auto values = std::make_shared<MemoryStore::Values>();
+    try {
+      lend_redis_store(place_of(rank, 2, 1), std::make_unique<MemoryStore>(values), Seconds(20));
+      ADD_FAILURE() << rank;
+    } catch (const Error& error) {
+      EXPECT_EQ(static_cast<int>(error.code()), 128 + SIGTERM) << error.what();
+    }
   }
 }
 

@@ -50,6 +50,19 @@ TEST(Rendezvous, RefusesAnotherRunsStore) {
               ThrowsMessage<UserError>(HasSubstr("no other run uses the port")));
 }
 
+// Process 0 of this run has found the port taken and has ended. The others need not wait until their time is over.
+TEST(Rendezvous, SaysSoonThatAnotherRunsStoreHasThePort) {
+  const int port = free_port();
+  const RedisServer server(port, "one", true);
+  const auto start = Clock::now();
+  EXPECT_THAT(
+      [&] { RedisStore("127.0.0.1", port, "two", 60, 8, 0.3); },
+      ThrowsMessage<UserError>(AllOf(HasSubstr("a server of another run uses 127.0.0.1:" + std::to_string(port)),
+                                     HasSubstr("set FETTLE_STORE_PORT"))));
+  EXPECT_GE(seconds_since(start), 0.3);
+  EXPECT_LT(seconds_since(start), 20);
+}
+
 TEST(Rendezvous, SaysThatThePortIsTaken) {
   for (const bool local : {true, false}) {
     const int port = free_port();

@@ -172,16 +172,19 @@ std::string stop_mark(const std::string& id) {
 
 namespace {
 
-// Returns whether the owner of the file is alive; nullopt if only its heartbeat can decide.
-std::optional<bool> alive_by_lock(const fs::path& file) {
+// What is known about the owner of a file without its heartbeat. kLockedElsewhere: the owner is on another machine and
+// its lock is held. If that machine has died, the file server keeps the lock for a while (NFS: about 90 s).
+enum class Sign { kAlive, kDead, kLockedElsewhere, kNone };
+
+Sign sign_of(const fs::path& file) {
   const Owner owner = read_owner(file), own = Owner::own();
-  const bool same_kernel = !owner.boot.empty() && owner.boot == own.boot;
+  const bool known = !owner.boot.empty() && !own.boot.empty(), same_kernel = known && owner.boot == own.boot;
   const Lock lock = lock_on(file);
-  if (lock == Lock::kHeld) return true;
-  if (same_kernel && owner.locks && lock == Lock::kFree) return false;
+  if (lock == Lock::kHeld) return known && !same_kernel ? Sign::kLockedElsewhere : Sign::kAlive;
+  if (same_kernel && owner.locks && lock == Lock::kFree) return Sign::kDead;
   if (same_kernel && owner.pid_space == own.pid_space)
-    return owner.started != 0 && start_of(owner.pid) == owner.started;
-  return std::nullopt;
+    return owner.started != 0 && start_of(owner.pid) == owner.started ? Sign::kAlive : Sign::kDead;
+  return Sign::kNone;
 }
 
 }  // namespace
@@ -191,7 +194,12 @@ Life life_of(const fs::path& folder, const std::string& id, double dead_after) {
   const fs::path file = presence_file(folder, id);
   double last = 0, present = 0;
   if (!changed_at(file, last)) return Life::kDead;
-  if (const auto alive = alive_by_lock(file)) return *alive ? Life::kAlive : Life::kDead;
+  switch (sign_of(file)) {
+    case Sign::kAlive: return Life::kAlive;
+    case Sign::kDead: return Life::kDead;
+    case Sign::kLockedElsewhere: return Life::kUnknown;
+    case Sign::kNone: break;
+  }
   const fs::path now = presence_file(folder, process_name());
   utimensat(AT_FDCWD, now.c_str(), nullptr, 0);
   changed_at(now, present);
@@ -199,7 +207,7 @@ Life life_of(const fs::path& folder, const std::string& id, double dead_after) {
 }
 
 bool is_alive(const fs::path& file) {
-  if (const auto alive = alive_by_lock(file)) return *alive;
+  if (const Sign sign = sign_of(file); sign != Sign::kNone) return sign != Sign::kDead;
   double last = 0;
   return changed_at(file, last) && static_cast<double>(std::time(nullptr)) - last < Pace().dead_after;
 }
@@ -285,14 +293,14 @@ void Presence::become_alone() {
 
 bool Presence::found_another(bool wait, Owner& other) {
   bool told = false;
-  Heartbeats heartbeats;
+  std::map<std::string, Seen> seen;
   for (const auto begin = Clock::now();; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
     if (wait) InterruptScope::check("waiting for another run in output_dir");
     bool unclear = false;
     for (const std::string& id : ids_in(folder_)) {
       if (id == owner_.id) continue;
       const Owner found = read_owner(presence_file(folder_, id));
-      const std::optional<Life> life = found.run ? life_now(id, heartbeats) : std::nullopt;
+      const std::optional<Life> life = found.run ? life_now(id, seen[id]) : std::nullopt;
       if (!life) continue;
       if (*life == Life::kDead) {
         remove_dead(found, id);
@@ -301,6 +309,11 @@ bool Presence::found_another(bool wait, Owner& other) {
         return true;
       } else {
         unclear = true;
+        if (*life == Life::kUnknown && seen[id].locked && seconds_since(begin) > pace_.dead_after)
+          throw UserError(
+              "output_dir: {} has sent no heartbeat for {} s, but still holds the lock on its file in {}: its host may "
+              "be dead, or the run is stopped; if it has ended, remove {} and start again",
+              found.text(), pace_.dead_after, folder_.string(), presence_file(folder_, id).string());
         if (*life == Life::kUnknown && !std::exchange(told, true))
           info("output_dir: waiting up to {} s for a heartbeat of {}", pace_.dead_after, found.text());
       }
@@ -310,12 +323,19 @@ bool Presence::found_another(bool wait, Owner& other) {
 }
 
 // Returns whether the process `id` is alive; nullopt if its file is gone. If life_of() cannot decide, a changed
-// heartbeat shows that the process is alive.
-std::optional<Life> Presence::life_now(const std::string& id, Heartbeats& heartbeats) const {
+// heartbeat shows that the process is alive, and a lock that was held and is now free shows that it is dead.
+std::optional<Life> Presence::life_now(const std::string& id, Seen& seen) const {
+  const fs::path file = presence_file(folder_, id);
   const Life life = life_of(folder_, id, pace_.dead_after);
-  double sign = 0;
-  if (!changed_at(presence_file(folder_, id), sign)) return std::nullopt;
-  if (life == Life::kUnknown && heartbeats.try_emplace(id, sign).first->second != sign) return Life::kAlive;
+  const Lock lock = lock_on(file);
+  double heartbeat = 0;
+  // Comes after lock_on(): a process that ends removes its file before it releases the lock.
+  if (!changed_at(file, heartbeat)) return std::nullopt;
+  if (life != Life::kUnknown) return life;
+  if (!seen.heartbeat) seen.heartbeat = heartbeat;
+  if (*seen.heartbeat != heartbeat) return Life::kAlive;
+  if (seen.locked && lock == Lock::kFree) return Life::kDead;
+  seen.locked = lock == Lock::kHeld;
   return life;
 }
 

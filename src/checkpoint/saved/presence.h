@@ -9,8 +9,9 @@
 // A process that wants to know whether the owner is alive is called the reader. If owner and reader run on the same
 // kernel, even in different containers, the owner's lock on its file decides, because the lock ends with the owner. If
 // the file system has no locks, and owner and reader are in one container, the owner is alive if a process with its id
-// and start time exists. In all other cases, a lock shows that the owner is alive. An owner without a lock counts as
-// dead when its last heartbeat is older than Pace::dead_after.
+// and start time exists. In all other cases, the heartbeats decide. An owner without a lock counts as dead when its
+// last heartbeat is older than Pace::dead_after. An owner with a lock never counts as dead, because it may be stopped.
+// But the lock does not show that it is alive: if its machine died, the file server keeps the lock for a while.
 #pragma once
 
 #include <sys/types.h>
@@ -68,8 +69,9 @@ class Presence {
   // Returns a new presence of this process, which is a training run and uses the folder exclusively. Throws UserError,
   // which names the other run, when another live run is in the folder. Removes the presence files and the small
   // unfinished files of dead runs, and prints a message for each dead run. If only heartbeats can show whether another
-  // run is alive, waits up to Pace::dead_after for its next heartbeat. A signal that InterruptScope catches ends the
-  // wait.
+  // run is alive, waits up to Pace::dead_after for its next heartbeat, or for the end of its lock. If it still holds
+  // the lock then, throws UserError, which names the file to remove if that run's host is dead. A signal that
+  // InterruptScope catches ends the wait.
   static std::shared_ptr<Presence> alone_in(const std::filesystem::path& folder, Pace pace = {});
   ~Presence();  // removes the file and the stop_mark
   Presence(const Presence&) = delete;
@@ -86,8 +88,12 @@ class Presence {
   // Returns whether another live run is in the folder, and sets `other` to the owner of that run's file. When `wait` is
   // false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
-  using Heartbeats = std::map<std::string, double>;  // for each process, by its ID: the first heartbeat that was seen
-  std::optional<Life> life_now(const std::string& id, Heartbeats& heartbeats) const;
+  // What a waiting process has seen of another one: its first heartbeat, and whether its lock was held.
+  struct Seen {
+    std::optional<double> heartbeat;
+    bool locked = false;
+  };
+  std::optional<Life> life_now(const std::string& id, Seen& seen) const;
   bool goes_first(const Owner& other, const std::string& id, double waited) const;
   void remove_dead(const Owner& dead, const std::string& id);
   void renew();
@@ -106,10 +112,12 @@ class Presence {
 
 // Returns whether the process called `id` still works in `folder`. A process without a file there is dead. Returns
 // kUnknown when only the heartbeat can decide and the last heartbeat is recent: the process may have died since then.
+// Also returns kUnknown when the process is on another machine and its lock is held.
 // This process must have a presence in the folder: life_of renews this process's file and compares the modification
 // times of both files, because the file server sets both times.
 Life life_of(const std::filesystem::path& folder, const std::string& id, double dead_after = Pace().dead_after);
-// Returns whether the process that owns this file is alive. The caller needs no presence in the folder. If only the
+// Returns whether the process that owns this file is alive. A held lock counts as a sign of life here. The caller needs
+// no presence in the folder. If only the
 // heartbeat can decide, compares the heartbeat's time with this machine's clock.
 bool is_alive(const std::filesystem::path& file);
 // Removes the presence files and the small unfinished files of dead processes. This process must have a presence in the

@@ -125,9 +125,21 @@ ProcessPlace read_place(const Launcher& launcher, const ReadVariable& variable) 
     place.port = (read_number(launcher, variable, launcher.port, 1, 65535) + 2 - 1024) % 64512 + 1024;
   if (!variable("FETTLE_STORE_PORT").empty())
     place.port = read_number(launcher, variable, "FETTLE_STORE_PORT", 1, 65535);
-  place.job = fmt::format("{} {} {} {} {}", launcher.name, place.size, place.port,
-                          *launcher.job == '\0' ? "" : variable(launcher.job), variable("TORCHELASTIC_RESTART_COUNT"));
+  // TORCHELASTIC_RESTART_COUNT must not be part of it: each agent of torchrun counts its own restarts.
+  place.job = fmt::format("{} {} {} {}", launcher.name, place.size, place.port,
+                          *launcher.job == '\0' ? "" : variable(launcher.job));
   return place;
+}
+
+// Warns that a process that trains alone leaves nodes of its SLURM job idle. A batch script starts a program on the
+// first node only.
+void warn_of_idle_nodes(const ReadVariable& variable) {
+  const std::optional<int64_t> nodes = digits_value(variable("SLURM_JOB_NUM_NODES"));
+  if (nodes && *nodes > 1)
+    warn(
+        "SLURM_JOB_NUM_NODES is {}, but this process trains alone on 1 of {} nodes; to train on all of them, start it "
+        "with srun, one task on each node (docs/hosts.md)",
+        *nodes, *nodes);
 }
 
 }  // namespace
@@ -145,13 +157,17 @@ std::optional<ProcessPlace> find_place(const ReadVariable& variable) {
     // A launcher may set the variable `mark` even if the launcher starts only one process. For example, a JobSet with
     // one pod sets it. Such a process runs alone.
     ProcessPlace place = read_place(launcher, variable);
-    if (place.size == 1) return std::nullopt;
+    if (place.size == 1) {
+      warn_of_idle_nodes(variable);
+      return std::nullopt;
+    }
     return place;
   }
   if (!variable("JOB_COMPLETION_INDEX").empty())
     warn(
         "JOB_COMPLETION_INDEX is set but FETTLE_SIZE is not, so this pod trains alone; to train with all pods of a "
         "JobSet, set FETTLE_SIZE to their number and FETTLE_ADDRESS to the name of the first one (docs/hosts.md)");
+  warn_of_idle_nodes(variable);
   return std::nullopt;
 }
 

@@ -28,9 +28,10 @@ struct ProcessPlace {
 using ReadVariable = std::function<std::string(const char* name)>;
 
 // Returns the place that the first matching launcher gives. Returns nullopt when no launcher matches, or when the
-// launcher started only one process. If no launcher matches but JOB_COMPLETION_INDEX is set, warns that this pod trains
-// alone. Reads no files and contacts no host. FETTLE_STORE_PORT overrides the port. Throws UserError, which names the
-// variable, when a variable is missing or is not a number in its range.
+// launcher started only one process. Then warns if SLURM's job has several nodes. If no launcher matches but
+// JOB_COMPLETION_INDEX is set, warns that this pod trains alone. Reads no files and contacts no host. FETTLE_STORE_PORT
+// overrides the port. Throws UserError, which names the variable, when a variable is missing or is not a number in its
+// range.
 std::optional<ProcessPlace> find_place(const ReadVariable& variable);
 
 // Returns the first host of a list in SLURM's notation: "gpu[03-05,9],login" gives "gpu03".

@@ -14,6 +14,7 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/process_name.h"
 #include "base/seconds_since.h"
@@ -73,12 +74,21 @@ std::vector<std::string> own_addresses() {
   return found;
 }
 
-std::optional<std::string> wait_for(Store& store, const std::string& key, int owner, double seconds) {
-  for (const Clock::time_point start = Clock::now(); seconds_since(start) < seconds;) {
-    if (std::optional<std::string> value = store.try_get(key, owner)) return value;
+// Waits until the key exists, at most until `seconds` seconds after `start`. Then throws DeviceError, which names the
+// process `owner`. Every 30 s, process 0 prints for which process it waits.
+std::string wait_for(Store& store, const std::string& key, int owner, Clock::time_point start, double seconds) {
+  for (Clock::time_point reported = Clock::now();;) {
+    if (std::optional<std::string> value = store.try_get(key, owner)) return *value;
+    if (seconds_since(start) >= seconds)
+      throw DeviceError("start of the run: process {} did not answer within {:.0f} s; check that it was started", owner,
+                        seconds);
+    InterruptScope::check("waiting for the other processes");
+    if (owner != 0 && seconds_since(reported) >= 30) {
+      info("still waiting for process {}", owner);
+      reported = Clock::now();
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return std::nullopt;
 }
 
 // Connects to the server that "PORT PASSWORD ADDRESS..." describes. Returns null when no address answers.
@@ -107,6 +117,7 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
   std::unique_ptr<RedisServer> server;
   std::unique_ptr<RedisStore> store;
   std::string why;
+  const Clock::time_point start = Clock::now();
   if (place.rank == 0) {
     const bool local = place.local_known && place.local_size == place.size;
     const std::string password = random_hex(8);
@@ -123,10 +134,14 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
     }
     pmix->put(offer, store != nullptr ? description : "none");
     bool all = store != nullptr;
-    for (int other = 1; all && other < place.size; ++other) {
-      const auto answer = wait_for(*pmix, answer_of(other), other, wait.count());
-      all = answer == "yes";
-      if (!all) why = fmt::format("process {} does not reach process 0 on {}", other, host_name());
+    try {
+      for (int other = 1; all && other < place.size; ++other) {
+        all = wait_for(*pmix, answer_of(other), other, start, wait.count()) == "yes";
+        if (!all) why = fmt::format("process {} does not reach process 0 on {}", other, host_name());
+      }
+    } catch (const Error& error) {
+      pmix->put(verdict, std::string("!") + error.what());
+      throw;
     }
     pmix->put(verdict, all ? "yes" : "no");
     if (!all) {
@@ -135,12 +150,14 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
       info("{}; the processes exchange values through PMIx, which is slower", why);
     }
   } else {
-    const auto described = wait_for(*pmix, offer, 0, Rendezvous::kStartTime.count());
-    if (described && *described != "none") {
-      store = connect(*described);
+    const std::string described = wait_for(*pmix, offer, 0, start, wait.count());
+    if (described != "none") {
+      store = connect(described);
       pmix->put(answer_of(place.rank), store != nullptr ? "yes" : "no");
-      // Process 0 waits for the answers of the other processes one after another, up to `wait` for each.
-      if (wait_for(*pmix, verdict, 0, place.size * wait.count()) != "yes") store = nullptr;
+      // If processes are missing, process 0 says so after `wait`. So this process waits a little longer.
+      const std::string use = wait_for(*pmix, verdict, 0, Clock::now(), wait.count() + 5);
+      if (use.starts_with('!')) throw DeviceError("{}", use.substr(1));
+      if (use != "yes") store = nullptr;
     }
   }
   if (store == nullptr) return pmix;

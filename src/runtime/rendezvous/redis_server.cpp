@@ -101,6 +101,12 @@ std::string RedisServer::start(const std::string& text) {
     if (getppid() != parent) _exit(1);
     // A signal to the whole process group, such as Ctrl-C, must not end the server before the processes are done.
     setpgid(0, 0);
+    // SLURM and systemd signal every process of a job. Blocked signals stay blocked in the program that execlp()
+    // starts.
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&blocked, number);
+    sigprocmask(SIG_BLOCK, &blocked, nullptr);
     execlp("redis-server", "redis-server", "-", nullptr);
     dprintf(1, "cannot run redis-server: %s", std::strerror(errno));
     _exit(127);

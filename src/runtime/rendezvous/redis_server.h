@@ -9,7 +9,8 @@ namespace fettle {
 
 // The server keeps nothing on disk, accepts only clients that know the password, and has no commands that change its
 // settings, run code or shut it down. The server ends when this object is destroyed or when this process ends in any
-// way.
+// way. The signals that ask a job to end (SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2) do not end it, so that the
+// processes can still use it while they save a checkpoint.
 //
 // Make the object on a thread that outlives the object, because Linux ends the server when that thread ends.
 class RedisServer {

@@ -23,6 +23,11 @@ timeval time_of(double seconds) {
   return {.tv_sec = microseconds / 1'000'000, .tv_usec = microseconds % 1'000'000};
 }
 
+// Returns whether the fault says that the server has another password, or none.
+bool is_refusal(const std::string& fault) {
+  return fault.find("password") != std::string::npos;
+}
+
 void free_reply(redisReply* reply) {
   freeReplyObject(reply);
 }
@@ -30,13 +35,23 @@ void free_reply(redisReply* reply) {
 }  // namespace
 
 RedisStore::RedisStore(const std::string& address, int port, const std::string& password, double seconds,
-                       double patience)
+                       double patience, double refusal)
     : address_(address), password_(password), port_(port), patience_(patience) {
   const Clock::time_point start = Clock::now();
+  std::optional<Clock::time_point> refused_since;
   std::string fault;
   do {
     fault = connect(2);
     if (fault.empty()) return;
+    if (!is_refusal(fault))
+      refused_since.reset();
+    else if (!refused_since)
+      refused_since = Clock::now();
+    else if (seconds_since(*refused_since) >= refusal)
+      throw UserError(
+          "a server of another run uses {}:{} (it answers: {}); set FETTLE_STORE_PORT to a free port, the same on "
+          "every host; if you set FETTLE_STORE_PASSWORD, all processes need the same value",
+          address, port, fault);
     InterruptScope::check("waiting for process 0");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (seconds_since(start) < seconds);

@@ -17,10 +17,13 @@ namespace fettle {
 class RedisStore : public Store {
  public:
   // Connects to the server. Tries again until `seconds` seconds have passed, because process 0 may start its server
-  // later. Then throws UserError with the address and the reason of the last failure. If the connection breaks later,
-  // put() and try_get() connect again and repeat their command. When the server has not answered for `patience`
-  // seconds, the current call and all later calls throw DeviceError.
-  RedisStore(const std::string& address, int port, const std::string& password, double seconds, double patience = 8);
+  // later. Then throws UserError with the address and the reason of the last failure. Throws UserError earlier if a
+  // server refuses the password for `refusal` seconds: it belongs to another run. It may also belong to an earlier
+  // start of this run, but then it ends within seconds. If the connection breaks later, put() and try_get() connect
+  // again and repeat their command. When the server has not answered for `patience` seconds, the current call and all
+  // later calls throw DeviceError.
+  RedisStore(const std::string& address, int port, const std::string& password, double seconds, double patience = 8,
+             double refusal = 30);
   ~RedisStore() override;
 
   void put(const std::string& key, const std::string& value) override;
