@@ -226,7 +226,7 @@ TEST(LentStore, AllProcessesNameTheProcessThatIsMissing) {
   const auto values = std::make_shared<MemoryStore::Values>();
   auto lend = [&](int rank) {
     try {
-      lend_redis_store(place_of(rank, 3, 1), std::make_unique<MemoryStore>(values), Seconds(1));
+      lend_redis_store(place_of(rank, 3, 1), std::make_unique<MemoryStore>(values), Seconds(5));
     } catch (const DeviceError& error) {
       return std::string(error.what());
     }

@@ -309,7 +309,7 @@ bool Presence::found_another(bool wait, Owner& other) {
         return true;
       } else {
         unclear = true;
-        if (*life == Life::kUnknown && seen[id].locked && seconds_since(begin) > pace_.dead_after)
+        if (*life == Life::kUnknown && seen[id].locked && seconds_since(seen[id].since) > pace_.dead_after)
           throw UserError(
               "output_dir: {} has sent no heartbeat for {} s, but still holds the lock on its file in {}: its host may "
               "be dead, or the run is stopped; if it has ended, remove {} and start again",
@@ -323,7 +323,8 @@ bool Presence::found_another(bool wait, Owner& other) {
 }
 
 // Returns whether the process `id` is alive; nullopt if its file is gone. If life_of() cannot decide, a changed
-// heartbeat shows that the process is alive, and a lock that was held and is now free shows that it is dead.
+// heartbeat shows that the process is alive. A lock that becomes free shows nothing: a file server also takes the lock
+// of a live process that it does not reach.
 std::optional<Life> Presence::life_now(const std::string& id, Seen& seen) const {
   const fs::path file = presence_file(folder_, id);
   const Life life = life_of(folder_, id, pace_.dead_after);
@@ -334,7 +335,6 @@ std::optional<Life> Presence::life_now(const std::string& id, Seen& seen) const 
   if (life != Life::kUnknown) return life;
   if (!seen.heartbeat) seen.heartbeat = heartbeat;
   if (*seen.heartbeat != heartbeat) return Life::kAlive;
-  if (seen.locked && lock == Lock::kFree) return Life::kDead;
   seen.locked = lock == Lock::kHeld;
   return life;
 }

@@ -28,6 +28,8 @@
 #include <string>
 #include <thread>
 
+#include "base/seconds_since.h"
+
 namespace fettle {
 
 struct Owner {
@@ -88,8 +90,9 @@ class Presence {
   // Returns whether another live run is in the folder, and sets `other` to the owner of that run's file. When `wait` is
   // false, a run that may be alive counts as alive.
   bool found_another(bool wait, Owner& other);
-  // What a waiting process has seen of another one: its first heartbeat, and whether its lock was held.
+  // What a waiting process has seen of another one: since when, its first heartbeat, and whether its lock is held.
   struct Seen {
+    Clock::time_point since = Clock::now();
     std::optional<double> heartbeat;
     bool locked = false;
   };

@@ -75,16 +75,20 @@ std::vector<std::string> own_addresses() {
 }
 
 // Waits until the key exists, at most until `seconds` seconds after `start`. Then throws DeviceError, which names the
-// process `owner`. Every 30 s, process 0 prints for which process it waits.
-std::string wait_for(Store& store, const std::string& key, int owner, Clock::time_point start, double seconds) {
+// process `owner`. Every 30 s, calls repeat(), which puts this process's own value again, because PMIx may lose values.
+// Process 0 then also prints for which process it waits.
+template <typename Repeat>
+std::string wait_for(Store& store, const std::string& key, int owner, Clock::time_point start, double seconds,
+                     const Repeat& repeat) {
   for (Clock::time_point reported = Clock::now();;) {
     if (std::optional<std::string> value = store.try_get(key, owner)) return *value;
     if (seconds_since(start) >= seconds)
       throw DeviceError("start of the run: process {} did not answer within {:.0f} s; check that it was started", owner,
                         seconds);
     InterruptScope::check("waiting for the other processes");
-    if (owner != 0 && seconds_since(reported) >= 30) {
-      info("still waiting for process {}", owner);
+    if (seconds_since(reported) >= 30) {
+      repeat();
+      if (owner != 0) info("still waiting for process {}", owner);
       reported = Clock::now();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -106,6 +110,14 @@ std::unique_ptr<RedisStore> connect(const std::string& description) {
     }
   }
   return nullptr;
+}
+
+// Throws process 0's error, which it wrote as "CODE TEXT".
+[[noreturn]] void throw_error_of(const std::string& written) {
+  const size_t space = written.find(' ');
+  const auto code = static_cast<ExitCode>(std::stoi(written));
+  if (code == ExitCode::kDevice) throw DeviceError("{}", written.substr(space + 1));
+  throw Error(code, written.substr(space + 1));
 }
 
 }  // namespace
@@ -132,15 +144,16 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
     } catch (const UserError& error) {
       why = error.what();
     }
-    pmix->put(offer, store != nullptr ? description : "none");
+    const auto put_offer = [&] { pmix->put(offer, store != nullptr ? description : "none"); };
+    put_offer();
     bool all = store != nullptr;
     try {
       for (int other = 1; all && other < place.size; ++other) {
-        all = wait_for(*pmix, answer_of(other), other, start, wait.count()) == "yes";
+        all = wait_for(*pmix, answer_of(other), other, start, wait.count(), put_offer) == "yes";
         if (!all) why = fmt::format("process {} does not reach process 0 on {}", other, host_name());
       }
     } catch (const Error& error) {
-      pmix->put(verdict, std::string("!") + error.what());
+      pmix->put(verdict, fmt::format("!{} {}", static_cast<int>(error.code()), error.what()));
       throw;
     }
     pmix->put(verdict, all ? "yes" : "no");
@@ -150,13 +163,15 @@ std::unique_ptr<Store> lend_redis_store(const ProcessPlace& place, std::unique_p
       info("{}; the processes exchange values through PMIx, which is slower", why);
     }
   } else {
-    const std::string described = wait_for(*pmix, offer, 0, start, wait.count());
+    const std::string described = wait_for(*pmix, offer, 0, start, wait.count(), [] {});
     if (described != "none") {
       store = connect(described);
-      pmix->put(answer_of(place.rank), store != nullptr ? "yes" : "no");
+      const auto put_answer = [&] { pmix->put(answer_of(place.rank), store != nullptr ? "yes" : "no"); };
+      put_answer();
       // If processes are missing, process 0 says so after `wait`. So this process waits a little longer.
-      const std::string use = wait_for(*pmix, verdict, 0, Clock::now(), wait.count() + 5);
-      if (use.starts_with('!')) throw DeviceError("{}", use.substr(1));
+      const std::string use = wait_for(*pmix, verdict, 0, Clock::now(), wait.count() + 5, put_answer);
+      InterruptScope::check("waiting for the other processes");
+      if (use.starts_with('!')) throw_error_of(use.substr(1));
       if (use != "yes") store = nullptr;
     }
   }
