@@ -256,6 +256,9 @@ TEST(ToolRows, AFunctionCallTurnMayHaveAThoughtAndTags) {
   const std::string call = R"({"type":"function","function":{"name":"f","arguments":{"x":1}}})";
   const std::string thought = R"("reasoning_content":"why",)", json = R"({"name": "f", "arguments": {"x": 1}})";
   EXPECT_EQ(turn(json), "user: q\nassistant: {\"tool_calls\":[" + call + "]}\n");
+  for (const char* llama : {R"({"name": "f", "parameters": {"x": 1}})",
+                            R"({"type": "function", "name": "f", "parameters": {"x": 1}, "arguments": null})"})
+    EXPECT_EQ(turn(llama), turn(json)) << llama;
   EXPECT_EQ(turn("<think>\nwhy\n</think>\n\n" + json),
             "user: q\nassistant: {" + thought + "\"tool_calls\":[" + call + "]}\n");
   const std::string tagged = "<tool_call>\n" + json + "\n</tool_call>";

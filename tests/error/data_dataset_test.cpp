@@ -288,6 +288,8 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"conversations": [{"from": "gpt", "value": "a"}]})", "no user or tool spoke before"},
       {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}]})",
        "the function call is not valid JSON"},
+      {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "{\"name\": \"f\", \"args\": {}}"}]})",
+       "a function call has no 'arguments', but 'args'; rename the field to 'arguments': {\"name\":\"f\""},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "user", "content": "r"}]})", "both the user's"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]})",
        "messages 2 and 3 are both the assistant's"},
