@@ -194,7 +194,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
 
 // Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.
 bool is_rating(const std::string& column, const ordered_json& value) {
-  return column == "kto_tag" || (column == "label" && value.is_boolean());
+  return column == "kto_tag" || (column == "label" && truth_of(value));
 }
 
 // Returns whether the entry names the column as one that is beside a prompt and a reply.

@@ -358,6 +358,18 @@ TEST_F(Preferences, ALabelThatTheEntryNamesIsARatingOnlyForRatedReplies) {
   }
 }
 
+// Cells of CSV files are texts. Excel writes TRUE and FALSE.
+TEST_F(Preferences, ARatingMayBeAText) {
+  for (const char* column : {"label", "kto_tag"})
+    for (const auto& [text, good] : {std::pair{"True", true}, {"TRUE", true}, {"false", false}, {"FALSE ", false}}) {
+      const nlohmann::ordered_json row = {{"question", "Q"}, {"answer", "yes"}, {column, text}};
+      EXPECT_TRUE(has_rating_columns(row, {})) << column << text;
+      EXPECT_EQ(read_rated(row, {}).preference, good ? Preference::kChosen : Preference::kRejected) << column << text;
+    }
+  const nlohmann::ordered_json of_class = {{"question", "Q"}, {"answer", "yes"}, {"label", "spam"}};
+  EXPECT_FALSE(has_rating_columns(of_class, {}));
+}
+
 TEST_F(Preferences, TheRatingIsNoPartOfTheQuestion) {
   const std::string asked = R"({"question": "Q", "answer": "yes", )";
   for (const RowKind kind : {RowKind::kRatedReplies, RowKind::kConversations}) {

@@ -353,6 +353,13 @@ TEST_F(DataErrors, ALabelOfOtherKindsDoesNotRateTheReply) {
   for (const char* mark : {R"("label": 0)", R"("label": "no")", R"("label": true)", R"("kto_tag": 1)",
                            R"("kto_tag": " ")", R"("kto_tag": null, "label": null)"})
     EXPECT_EQ(failure_of("a.jsonl", std::string(R"({"instruction": "q", "output": "a", )") + mark + "}\n"), "") << mark;
+  for (const char* bad : {"False", "FALSE", "false"}) {
+    const std::string beside = fmt::format(",{}\n", bad), good = std::string(",True\n");
+    expect_says(failure_of("a.csv", "prompt,completion,label\nq,a" + good + "q,b" + beside),
+                fmt::format("a.csv:3: 'label' is \"{}\": the reply is rated as bad", bad));
+    expect_says(failure_of("a.csv", "instruction,output,kto_tag\nq,a" + beside),
+                fmt::format("'kto_tag' is \"{}\": the reply is rated as bad", bad));
+  }
   folder.write("dataset_info.json", R"({"mine": {"file_name": "a.jsonl", "columns": {"prompt": "q", "response": "a",
                                         "kto_tag": "label"}}})");
   folder.write("a.jsonl", R"({"q": "q", "a": "a", "label": 0})");
