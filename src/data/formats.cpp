@@ -293,6 +293,14 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   refuse_columns(value);
 }
 
+// Leaves out the system messages with which a conversation begins if the entry says so.
+void drop_system(Sample& sample, const DataSource& source) {
+  std::vector<Message>& messages = sample.conversation.messages;
+  if (source.drop_system)
+    messages.erase(messages.begin(),
+                   std::ranges::find_if_not(messages, [](const Message& one) { return is_system(one.role); }));
+}
+
 // Returns the column in which read_any looks for the reply of a row that is not a conversation; "" when the row is a
 // text or token ids.
 std::string answer_column(const ordered_json& row, const DataSource& source) {
@@ -331,13 +339,13 @@ bool is_conversation(const ordered_json& row, const DataSource& source) {
 
 Sample read_turns(const ordered_json& row, const DataSource& source) {
   Sample sample = turns_of(row, source);
-  std::vector<Message>& messages = sample.conversation.messages;
-  if (source.drop_system && !messages.empty() && is_system(messages[0].role)) messages.erase(messages.begin());
+  drop_system(sample, source);
   return sample;
 }
 
 Sample read_sample(const ordered_json& value, const DataSource& source) {
   Sample sample = read_any(value, source);
+  drop_system(sample, source);
   sample.conversation.variables_json = read_variables(value);
   return sample;
 }

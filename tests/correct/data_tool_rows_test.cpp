@@ -437,6 +437,16 @@ TEST(ToolRows, TheSystemMessageIsLeftOutIfTheEntrySaysSo) {
                                      {"role": "assistant", "content": "Yo"}]})";
   EXPECT_EQ(shown(sample(row, source).conversation.messages), "user: Hi\nassistant: Yo\n");
   EXPECT_EQ(shown(sample(row).conversation.messages), "system: S\nuser: Hi\nassistant: Yo\n");
+  for (const char* other : {R"({"system": "S", "instruction": "Hi", "output": "Yo"})",
+                            R"({"system": "S", "question": "Hi", "answer": "Yo"})",
+                            R"({"system": "S", "conversation": [{"human": "Hi", "assistant": "Yo"}]})",
+                            R"({"prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}],
+                                "completion": "Yo"})"}) {
+    for (Sample read : {sample(other, source), read_prompt(nlohmann::ordered_json::parse(other), source)}) {
+      ASSERT_FALSE(read.conversation.messages.empty()) << other;
+      EXPECT_EQ(read.conversation.messages[0].role, "user") << other;
+    }
+  }
 }
 
 // Axolotl's DPO recipes with `type: chat_template.default` read rows with these columns.
