@@ -348,6 +348,31 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
   }
 }
 
+// A misspelt name would otherwise leave out a part of each prompt.
+TEST_F(DataErrors, AColumnThatNoRowHas) {
+  const std::string csv = "question,context,response\nq,c,a\nr,d,b\n";
+  const auto entry = [&](const std::string& text, const std::string& columns, const std::string& more = "") {
+    spec.sets = {fmt::format(R"({{"file_name": "{}", "columns": {{{}}}{}}})", folder.write("rows.csv", text).string(),
+                             columns, more)};
+    return failure();
+  };
+  const std::string prompt = R"("prompt": "question", "response": "response")";
+  expect_says(entry(csv, prompt + R"(, "query": "contxt")"),
+              "`columns` names 'contxt' for `query`, but no row has this column (did you mean 'context'?); correct the "
+              "name, or remove `query`");
+  for (const char* part : {"system", "history", "tools", "kto_tag"})
+    expect_says(entry(csv, prompt + fmt::format(R"(, "{}": "other")", part)),
+                fmt::format("names 'other' for `{}`, but no row has this column; correct", part));
+  EXPECT_EQ(entry(csv, prompt + R"(, "query": "context", "system": "system")"), "");
+  EXPECT_EQ(entry(csv, prompt + R"(, "query": "contxt")", R"(, "formatting": "alpaca_prompt")"), "")
+      << "Axolotl's rows may lack the input";
+  spec.max_samples = 1;
+  EXPECT_EQ(entry(csv, prompt + R"(, "query": "contxt")"), "");
+  const std::vector<std::string> notes = load_datasets(spec, tokenizer, tokenizer.vocab_size()).report.notes;
+  ASSERT_FALSE(notes.empty());
+  expect_says(notes[0], "no row that was read has this column (did you mean 'context'?)");
+}
+
 // In other rows, `label` is the label of a class.
 TEST_F(DataErrors, ALabelOfOtherKindsDoesNotRateTheReply) {
   for (const char* mark : {R"("label": 0)", R"("label": "no")", R"("label": true)", R"("kto_tag": 1)",
