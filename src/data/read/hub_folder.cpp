@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -28,10 +29,11 @@ std::string names_of(const Splits& splits) {
 
 // Returns the files of one split. In `splits`, the key "" has the files that belong to no split.
 Names choose(const fs::path& folder, const Splits& splits, const std::string& split) {
-  const bool one = splits.size() == 1;
+  const bool one = splits.size() == 1, unnamed = splits.contains("");
   auto found = splits.find(split.empty() ? "train" : split);
-  const bool any = split.empty() || (split == "train" && splits.contains(""));
-  if (found == splits.end() && one && any) found = splits.begin();
+  const bool any = split.empty() || (split == "train" && one && unnamed);
+  if (found == splits.end() && any && (one || (unnamed && splits.size() == 2)))
+    found = std::prev(splits.end());  // the only split with a name, or else the files without one
   if (found == splits.end())
     throw UserError(
         "{}: there is no split '{}'; the splits are {}. Name one of them with `split` in dataset_info.json, or name "
@@ -75,12 +77,22 @@ Names files_below(const DataFolder& folder, const std::string& within) {
 Splits splits_by_name(const DataFolder& folder, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[^/]*[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
-  Splits shards, words;
+  Splits shards, words, beside;  // `beside` has the words of files that are not shards
   for (const std::string& file : files_below(folder, within)) {
     const auto shard = kShard.match(fs::path(file).filename().string());
-    if (shard && std::find(kNoSplit.begin(), kNoSplit.end(), (*shard)[1]) == kNoSplit.end())
-      shards[(*shard)[1]].push_back(file);
-    words[split_of_words(within.empty() ? file : file.substr(within.size() + 1))].push_back(file);
+    const std::string word = split_of_words(within.empty() ? file : file.substr(within.size() + 1));
+    const bool is_shard = shard && std::find(kNoSplit.begin(), kNoSplit.end(), (*shard)[1]) == kNoSplit.end();
+    if (is_shard) shards[(*shard)[1]].push_back(file);
+    words[word].push_back(file);
+    if (!is_shard) beside[word].push_back(file);
+  }
+  if (!shards.empty()) {
+    // The shards of a split are all of it. So a file such as train.jsonl beside them is a part of no split.
+    for (auto& [word, files] : beside) {
+      Names& to = shards[shards.contains(word) ? "" : word];
+      to.insert(to.end(), files.begin(), files.end());
+    }
+    return shards;
   }
   // If the names of some files say test or validation and no name says train, the files without such a word are the
   // training split.
@@ -88,7 +100,7 @@ Splits splits_by_name(const DataFolder& folder, const std::string& within) {
     rest.key() = words.empty() || words.contains("train") ? "" : "train";
     words.insert(std::move(rest));
   }
-  return shards.empty() ? words : shards;
+  return words;
 }
 
 // Sorts the files below the subfolder `within` into splits by the subfolder of `within` that they are in.

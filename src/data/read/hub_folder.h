@@ -22,7 +22,8 @@ struct DataFolder {
 // - the `configs` in the head of the folder's README.md;
 // - if there is a dataset_dict.json, the names of the subfolders;
 // - names like train-00000-of-00002.parquet, perhaps with more before the dot: the part before the numbers is the
-// split;
+//   split; other files beside these belong to the split that a word in their names says (see below), but only if it has
+//   no files with such numbers;
 // - words in the names of files and subfolders (train, training; validation, valid, val, dev; test, testing, eval,
 //   evaluation);
 // - without any of these, all files.
