@@ -162,6 +162,12 @@ Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource
 }
 
 Sample prompt_completion(const ordered_json& row, const DataSource& source) {
+  // As in argilla/kto-mix-15k, the text is then a copy of a turn.
+  if (row["prompt"].is_string() && opens_conversation(row["completion"], source)) {
+    Sample sample = conversation(row, source, "completion", !has_openai_names(row["completion"], "completion", source));
+    want_order(sample.conversation.messages);
+    return sample;
+  }
   Sample sample{.format = "prompt and completion"};
   std::vector<Message>& messages = sample.conversation.messages;
   auto add = [&](const char* column, const char* role, bool train) {
@@ -331,6 +337,12 @@ bool has_openai_names(const ordered_json& list, const std::string& column, const
   if (!source.formatting.empty()) return source.formatting == "openai";
   const std::string role = source.tag("role_tag", "role");
   return (role != "from" && first_has(list, role)) || (column == "messages" && !first_has(list, "from"));
+}
+
+bool opens_conversation(const ordered_json& list, const DataSource& source) {
+  if (!list.is_array() || list.empty()) return false;
+  const std::string first = role_of(list[0], message_names(source, !has_openai_names(list, "chosen", source)));
+  return first == "user" || is_system(first);
 }
 
 bool is_conversation(const ordered_json& row, const DataSource& source) {

@@ -416,6 +416,12 @@ std::vector<Message> read_messages(const ordered_json& list, const std::string& 
   return out;
 }
 
+std::string role_of(const ordered_json& turn, const MessageNames& names) {
+  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
+  const auto found = names.roles.find(turn[names.role].get<std::string>());
+  return found == names.roles.end() ? "" : found->second;
+}
+
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";

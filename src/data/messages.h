@@ -27,6 +27,8 @@ struct MessageNames {
 // or, if `sharegpt` is true, ShareGPT's (from and value). A role without a tag has its names of both formats (user and
 // human, assistant and gpt, tool and observation).
 MessageNames message_names(const DataSource& source, bool sharegpt);
+// Returns the turn's role as templates know it; "" when the turn has no known role.
+std::string role_of(const nlohmann::ordered_json& turn, const MessageNames& names);
 
 // All functions below throw BadRow for values that they cannot use.
 

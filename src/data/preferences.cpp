@@ -14,19 +14,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string role_of(const ordered_json& turn, const MessageNames& names) {
-  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
-  const auto found = names.roles.find(turn[names.role].get<std::string>());
-  return found == names.roles.end() ? "" : found->second;
-}
-
-// Returns whether the reply is a list of turns that begins like a conversation: with the system's or the user's turn.
-bool opens_conversation(const ordered_json& reply, const DataSource& source) {
-  if (!reply.is_array() || reply.empty()) return false;
-  const std::string first = role_of(reply[0], message_names(source, !has_openai_names(reply, "chosen", source)));
-  return first == "user" || is_system(first);
-}
-
 // Returns the column that has the prompt as a list of turns; "" when there is none. A conversation of other things than
 // turns, such as Capybara's pairs of input and output, does not count if the replies are whole conversations.
 std::string prompt_column(const ordered_json& row, const DataSource& source, const ordered_json& reply) {

@@ -331,6 +331,11 @@ TEST_F(Preferences, RatedRepliesOfEveryFormat) {
       rows(
           R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "no"}], "label": false})"),
       (Rows{"- ab</s>c[no</s>]"}));
+  // argilla/kto-mix-15k
+  EXPECT_EQ(
+      rows(
+          R"({"prompt": "a", "completion": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "no"}], "label": false})"),
+      (Rows{"- ab</s>c[no</s>]"}));
 }
 
 TEST_F(Preferences, AnEntryMayNameOnlyTheRating) {
