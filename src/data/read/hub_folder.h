@@ -15,7 +15,15 @@ inline constexpr const char* kSavedSplits = "dataset_dict.json";
 struct DataFolder {
   std::filesystem::path path;
   std::vector<std::string> files;  // paths inside the folder, sorted
+  // Of a data set on a hub: its name, and what names the folder in an item of the recipe's `dataset`, such as
+  // "hf_hub_url: ORG/NAME". Messages show these instead of the path of the cache.
+  std::string name = {}, item = {};
 };
+
+// Returns the sentence which says how to name a subset or a split ("" for none) of a data set on a hub. `name` and
+// `item` are as in DataFolder.
+std::string naming_remedy(const std::string& name, const std::string& item, const std::string& subset,
+                          const std::string& split);
 
 // Returns the files of `split` ("" means train, or the only split) and `subset` ("" means the default subset, or the
 // only one), sorted by name. The first of these rules that applies decides:
