@@ -1,5 +1,8 @@
 #include "data/fill_store.h"
 
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -23,6 +26,7 @@ class Filling {
     for_each_row(
         source_.files, spec_.most_rows(source_).value_or(INT64_MAX), work,
         [&](uint32_t file, int64_t line, Outcome& outcome) { take(file, line, outcome); }, spec_.text_rows(source_));
+    want_named_columns();
     const ChatTemplate::Counts counts = tokeniser.counts();
     tally_.rewritten = counts.rewritten;
     tally_.prompt_thinks = counts.prompt_thinks;
@@ -38,6 +42,10 @@ class Filling {
   void take(uint32_t file, int64_t line, Outcome& outcome) {
     ++tally_.rows;
     count_progress();
+    if (outcome.lacks && !lacks_)
+      lacks_ = std::move(outcome.lacks);
+    else if (outcome.lacks)
+      std::erase_if(*lacks_, [&](const auto& one) { return !outcome.lacks->contains(one.first); });
     InterruptScope::check("the rows were read; nothing is kept");
     line_.show([&] { return fmt::format("data: {} rows of {}, {:.0f} a second", tally_.rows, source_.name, rate()); });
     if (!outcome.bad.empty()) {
@@ -76,12 +84,28 @@ class Filling {
       writer_.add(example, file, line, outcome.continued && &example != outcome.examples.data());
   }
 
+  // Requires that each column that the entry names is in at least one row. If other rows may have it, or if the format
+  // can do without it, adds a note instead.
+  void want_named_columns() {
+    if (!lacks_) return;
+    const bool all_read = tally_.rows < spec_.most_rows(source_).value_or(INT64_MAX);
+    for (const auto& [part, near] : *lacks_) {
+      const std::string what =
+          fmt::format("`columns` names '{}' for `{}`, but no row{} has this column{}; correct the name, or remove `{}`",
+                      source_.column(part), part, all_read ? "" : " that was read",
+                      near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), part);
+      if (all_read && source_.formatting != "alpaca_prompt") throw UserError("{}: {}", source_.name, what);
+      tally_.note("columns", 0, 1, what);
+    }
+  }
+
   double rate() const { return static_cast<double>(tally_.rows) / seconds_since(start_); }
 
   const DataSpec& spec_;
   const DataSource& source_;
   TokenWriter& writer_;
   Tally tally_;
+  std::optional<std::map<std::string, std::string>> lacks_;  // Outcome::lacks of all rows; nullopt before the first row
   Clock::time_point start_ = Clock::now();
   ProgressLine line_;
 };

@@ -162,6 +162,12 @@ Sample pairs(const ordered_json& row, const ordered_json& list, const DataSource
 }
 
 Sample prompt_completion(const ordered_json& row, const DataSource& source) {
+  // As in argilla/kto-mix-15k, the text is then a copy of a turn.
+  if (row["prompt"].is_string() && opens_conversation(row["completion"], source)) {
+    Sample sample = conversation(row, source, "completion", !has_openai_names(row["completion"], "completion", source));
+    want_order(sample.conversation.messages);
+    return sample;
+  }
   Sample sample{.format = "prompt and completion"};
   std::vector<Message>& messages = sample.conversation.messages;
   auto add = [&](const char* column, const char* role, bool train) {
@@ -194,7 +200,7 @@ Sample prompt_completion(const ordered_json& row, const DataSource& source) {
 
 // Returns whether the column says whether the reply is good or bad. A label that is not true or false may be a class.
 bool is_rating(const std::string& column, const ordered_json& value) {
-  return column == "kto_tag" || (column == "label" && value.is_boolean());
+  return column == "kto_tag" || (column == "label" && truth_of(value));
 }
 
 // Returns whether the entry names the column as one that is beside a prompt and a reply.
@@ -293,6 +299,14 @@ Sample read_any(const ordered_json& value, const DataSource& source) {
   refuse_columns(value);
 }
 
+// Leaves out the system messages with which a conversation begins if the entry says so.
+void drop_system(Sample& sample, const DataSource& source) {
+  std::vector<Message>& messages = sample.conversation.messages;
+  if (source.drop_system)
+    messages.erase(messages.begin(),
+                   std::ranges::find_if_not(messages, [](const Message& one) { return is_system(one.role); }));
+}
+
 // Returns the column in which read_any looks for the reply of a row that is not a conversation; "" when the row is a
 // text or token ids.
 std::string answer_column(const ordered_json& row, const DataSource& source) {
@@ -325,19 +339,25 @@ bool has_openai_names(const ordered_json& list, const std::string& column, const
   return (role != "from" && first_has(list, role)) || (column == "messages" && !first_has(list, "from"));
 }
 
+bool opens_conversation(const ordered_json& list, const DataSource& source) {
+  if (!list.is_array() || list.empty()) return false;
+  const std::string first = role_of(list[0], message_names(source, !has_openai_names(list, "chosen", source)));
+  return first == "user" || is_system(first);
+}
+
 bool is_conversation(const ordered_json& row, const DataSource& source) {
   return !turns_column(row, source).empty();
 }
 
 Sample read_turns(const ordered_json& row, const DataSource& source) {
   Sample sample = turns_of(row, source);
-  std::vector<Message>& messages = sample.conversation.messages;
-  if (source.drop_system && !messages.empty() && is_system(messages[0].role)) messages.erase(messages.begin());
+  drop_system(sample, source);
   return sample;
 }
 
 Sample read_sample(const ordered_json& value, const DataSource& source) {
   Sample sample = read_any(value, source);
+  drop_system(sample, source);
   sample.conversation.variables_json = read_variables(value);
   return sample;
 }

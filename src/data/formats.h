@@ -36,7 +36,7 @@ struct Sample {
 // - sharegpt: conversations[{from, value}]; pairs: conversations[{human, assistant}] or [{input, output}];
 // - alpaca: instruction, input, output, system, history; or query, response, system, history; or question, answer,
 //   system, history; or, as in Dolly, instruction, context, response;
-// - prompt and completion, each a text or messages;
+// - prompt and completion, each a text or messages; beside a text, messages that open a conversation are all of it;
 // - text: text or content.
 // Throws BadRow.
 Sample read_sample(const nlohmann::ordered_json& row, const DataSource& source);
@@ -52,6 +52,9 @@ Sample without_template(Sample plain);
 // Returns whether the messages in `list`, the value of `column`, have OpenAI's names for fields and roles (role,
 // content), and not ShareGPT's (from, value). The entry's formatting decides; without it, the first message.
 bool has_openai_names(const nlohmann::ordered_json& list, const std::string& column, const DataSource& source);
+
+// Returns whether `list` is a list of turns that begins like a conversation: with the system's or the user's turn.
+bool opens_conversation(const nlohmann::ordered_json& list, const DataSource& source);
 
 // Returns the column with the turns of a conversation: the column that the source names, or else the usual one of the
 // source's format. If the source sets no format, returns the first usual column that the row has. Returns "" if the row

@@ -73,6 +73,19 @@ void want_json_arguments(const ordered_json& arguments) {
     bad_row("the arguments of a function call are not valid JSON: {}", text.substr(0, 80));
 }
 
+// Returns the arguments of a call that is {"name", "arguments"}. Llama 3 calls them `parameters`. A call without them
+// has none, but then it may not have a field that Fettle does not know, because that may be the arguments.
+ordered_json arguments_of(const ordered_json& call) {
+  for (const char* field : {"arguments", "parameters"})
+    if (const ordered_json* arguments = find_column(call, field)) return *arguments;
+  for (const auto& item : call.items())
+    if (std::ranges::none_of(std::array{"name", "id", "type", "arguments", "parameters"},
+                             [&](const char* known) { return item.key() == known; }))
+      bad_row("a function call has no 'arguments', but '{}'; rename the field to 'arguments': {}", item.key(),
+              call.dump().substr(0, 120));
+  return ordered_json::object();
+}
+
 // Replaces the items of a list that are the JSON text of an object by the objects, as in Parquet files whose objects
 // have different fields. `what` names the list in messages of errors.
 void parse_objects(ordered_json& list, const std::string& what) {
@@ -403,6 +416,12 @@ std::vector<Message> read_messages(const ordered_json& list, const std::string& 
   return out;
 }
 
+std::string role_of(const ordered_json& turn, const MessageNames& names) {
+  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
+  const auto found = names.roles.find(turn[names.role].get<std::string>());
+  return found == names.roles.end() ? "" : found->second;
+}
+
 std::string tools_of(const ordered_json& row, const std::string& column) {
   const ordered_json* value = find_column(row, column);
   if (!value) return "";
@@ -427,7 +446,7 @@ std::string tool_calls_json(const std::string& text) {
   for (const auto& call : calls) {
     if (!call.is_object() || !call.contains("name"))
       bad_row("a function call must have name and arguments: {}", call.dump());
-    const ordered_json arguments = call.value("arguments", ordered_json::object());
+    const ordered_json arguments = arguments_of(call);
     want_json_arguments(arguments);
     out.push_back({{"type", "function"}, {"function", {{"name", call["name"]}, {"arguments", arguments}}}});
   }

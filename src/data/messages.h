@@ -27,6 +27,8 @@ struct MessageNames {
 // or, if `sharegpt` is true, ShareGPT's (from and value). A role without a tag has its names of both formats (user and
 // human, assistant and gpt, tool and observation).
 MessageNames message_names(const DataSource& source, bool sharegpt);
+// Returns the turn's role as templates know it; "" when the turn has no known role.
+std::string role_of(const nlohmann::ordered_json& turn, const MessageNames& names);
 
 // All functions below throw BadRow for values that they cannot use.
 
@@ -39,7 +41,9 @@ std::vector<Message> read_messages(const nlohmann::ordered_json& list, const std
 // array. An item may be JSON text, too. A tool that is a bare {"name", ...} becomes {"type": "function", "function":
 // {"name", ...}}, as OpenAI's clients send it.
 std::string tools_of(const nlohmann::ordered_json& row, const std::string& column);
-// Converts the text of a function_call turn, {"name", "arguments"} or an array of these, to OpenAI's tool_calls.
+// Converts the text of a function_call turn, {"name", "arguments"} or an array of these, to OpenAI's tool_calls. The
+// field `parameters` stands for absent arguments. Throws BadRow if both are absent, but the call has another field that
+// may have the arguments.
 std::string tool_calls_json(const std::string& text);
 
 // Returns whether the message has calls of tools, or a thought in a field of its own.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/json_text.h"
 #include "base/text.h"
@@ -12,19 +13,6 @@ namespace fettle {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string role_of(const ordered_json& turn, const MessageNames& names) {
-  if (!turn.is_object() || !turn.contains(names.role) || !turn[names.role].is_string()) return "";
-  const auto found = names.roles.find(turn[names.role].get<std::string>());
-  return found == names.roles.end() ? "" : found->second;
-}
-
-// Returns whether the reply is a list of turns that begins like a conversation: with the system's or the user's turn.
-bool opens_conversation(const ordered_json& reply, const DataSource& source) {
-  if (!reply.is_array() || reply.empty()) return false;
-  const std::string first = role_of(reply[0], message_names(source, !has_openai_names(reply, "chosen", source)));
-  return first == "user" || is_system(first);
-}
 
 // Returns the column that has the prompt as a list of turns; "" when there is none. A conversation of other things than
 // turns, such as Capybara's pairs of input and output, does not count if the replies are whole conversations.
@@ -344,14 +332,15 @@ ordered_json with_common_prompt(const ordered_json& row, const DataSource& sourc
   return out;
 }
 
-bool says_bad(const ordered_json& value) {
-  return value == false || value == 0 || value == "false" || value == "False" || value == "0";
+// Returns whether the rating is good; nullopt if it is not a rating.
+std::optional<bool> rating_of(const ordered_json& value) {
+  if (value == 1 || value == "1") return true;
+  if (value == 0 || value == "0") return false;
+  return truth_of(value);
 }
 
 bool is_good(const ordered_json& value, const std::string& column) {
-  if (value.is_boolean()) return value.get<bool>();
-  if (value == 1 || value == "true" || value == "True" || value == "1") return true;
-  if (says_bad(value)) return false;
+  if (const std::optional<bool> good = rating_of(value)) return *good;
   throw BadRow(fmt::format("'{}' must be true or false, but it is {}", column, value.dump().substr(0, 40)));
 }
 
@@ -359,9 +348,9 @@ bool is_good(const ordered_json& value, const std::string& column) {
 // label counts only if its column is called `label` and it is false.
 std::string bad_mark(const ordered_json& row, const DataSource& source) {
   const std::string tag = source.column("kto_tag", "kto_tag");
-  if (const ordered_json* value = find_column(row, tag)) return says_bad(*value) ? tag : "";
+  if (const ordered_json* value = find_column(row, tag)) return rating_of(*value) == false ? tag : "";
   const ordered_json* label = find_column(row, "label");
-  return label && *label == false ? "label" : "";
+  return label && truth_of(*label) == false ? "label" : "";
 }
 
 }  // namespace
@@ -377,7 +366,7 @@ bool has_rating_columns(const ordered_json& row, const DataSource& source) {
   const std::string column = rating_column(row, source);
   const ordered_json* rating = find_column(row, column);
   if (!rating) return has_pair_columns(row, source);
-  return rating->is_boolean() || column != "label" || source.columns.contains("label");
+  return truth_of(*rating) || column != "label" || source.columns.contains("label");
 }
 
 Sample read_pair(const ordered_json& given, const DataSource& source) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/text.h"
+#include "config/nearest.h"
 #include "data/chat/system_message.h"
 #include "data/classes/class_rows.h"
 #include "data/introduce.h"
@@ -103,6 +104,20 @@ std::string null_argument_in(const Message& message) {
   return "";
 }
 
+// Returns Outcome::lacks. A part whose column has the same name does not count: Fettle writes such names for recipes of
+// other tools, whether or not the rows have the columns.
+std::map<std::string, std::string> lacked_columns(const nlohmann::ordered_json& row, const DataSource& source) {
+  std::map<std::string, std::string> lacks;
+  for (const char* part : {"query", "system", "history", "tools", "kto_tag"}) {
+    const std::string column = source.column(part);
+    if (column.empty() || column == part || !row.is_object() || row.contains(column)) continue;
+    std::vector<std::string_view> names;
+    for (const auto& item : row.items()) names.emplace_back(item.key());
+    lacks.emplace(part, nearest(column, names).value_or(""));
+  }
+  return lacks;
+}
+
 }  // namespace
 
 std::vector<int32_t> plain_prompt_ids(const Tokenizer& tokenizer, const std::string& text) {
@@ -128,6 +143,7 @@ Outcome RowTokeniser::operator()(Row& row, const DataSource& source, const std::
   try {
     row.parse();
     if (!row.bad.empty()) throw BadRow(row.bad);
+    outcome.lacks = lacked_columns(row.value, source);
     refuse_media(row.value, source);
     introduce(spec_, row.value);
     parse_message_lists(row.value, source, spec_.labels.has_value());

@@ -36,6 +36,9 @@ struct Outcome {
   std::exception_ptr failure;     // why the run must stop, such as a token id that the model does not have
   std::string_view format;        // see Sample::format
   std::map<std::string, int64_t> tokens_by_role, trained_by_role;
+  // The parts of DataSource::columns without which a row can be read, but whose columns this row lacks. The value is a
+  // column of the row with a similar name; "" when there is none. nullopt: the row could not be parsed.
+  std::optional<std::map<std::string, std::string>> lacks;
 };
 
 // Returns the tokens of a prompt without a chat template (Sample::Kind::kPrompted). They do not end with eos_token,

@@ -124,7 +124,10 @@ TEST_F(HubRows, RowsOfAScriptComeFromTheParquetBranch) {
   EXPECT_THAT(names(find("m", R"({"m": {"hf_hub_url": "org/made", "subset": "small"}})")),
               ElementsAre("small/train_sft/0000.parquet"));
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "org/made", "subset": "large"}})"); }),
-              HasSubstr("org/made has no subset 'large'; it has default, small. Name one of them with `subset`"));
+              HasSubstr("org/made has no subset 'large'; it has default, small. Write, for example, `org/made:default` "
+                        "in `dataset`"));
+  EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "org/made", "subset": "small", "split": "x"}})"); }),
+              HasSubstr("Write, for example, `{hf_hub_url: org/made, subset: small, split: train_sft}` in `dataset`"));
   EXPECT_FALSE(was_fetched("made.py"));
 }
 
@@ -222,6 +225,19 @@ TEST_F(HubRows, WhatCannotBeRead) {
               HasSubstr("'../up' is neither a folder nor a name of a data set on the hub"));
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"om_hub_url": "org/rows"}})"); }),
               HasSubstr("Fettle cannot fetch the data set"));
+  hub.put("datasets/org/subsets/README.md",
+          "---\nconfigs:\n- config_name: main\n  data_files: main/*.jsonl\n- config_name: more\n---\n");
+  hub.put("datasets/org/subsets/main/a.jsonl", kRow);
+  EXPECT_THAT(user_error([&] { find("org/subsets"); }),
+              testing::StartsWith("org/subsets: none of its subsets is the default; its subsets are main, more. Write, "
+                                  "for example, `org/subsets:main` in `dataset`"));
+  for (const char* split : {"test_gen", "train_sft"})
+    hub.put(fmt::format("datasets/org/splits/data/{}-00000-of-00001.jsonl", split), kRow);
+  EXPECT_THAT(user_error([&] { find("org/splits"); }),
+              testing::StartsWith("org/splits: there is no split 'train'; the splits are test_gen, train_sft. Write, "
+                                  "for example, `{hf_hub_url: org/splits, split: train_sft}` in `dataset`"));
+  EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "org/splits", "folder": "data"}})"); }),
+              HasSubstr("`{hf_hub_url: org/splits, folder: data, split: train_sft}`"));
 }
 
 }  // namespace

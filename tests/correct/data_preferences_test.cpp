@@ -331,6 +331,11 @@ TEST_F(Preferences, RatedRepliesOfEveryFormat) {
       rows(
           R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "no"}], "label": false})"),
       (Rows{"- ab</s>c[no</s>]"}));
+  // argilla/kto-mix-15k
+  EXPECT_EQ(
+      rows(
+          R"({"prompt": "a", "completion": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, {"role": "assistant", "content": "no"}], "label": false})"),
+      (Rows{"- ab</s>c[no</s>]"}));
 }
 
 TEST_F(Preferences, AnEntryMayNameOnlyTheRating) {
@@ -356,6 +361,18 @@ TEST_F(Preferences, ALabelThatTheEntryNamesIsARatingOnlyForRatedReplies) {
     EXPECT_EQ(read_rated(rated, source).preference, Preference::kRejected);
     EXPECT_TRUE(has_rating_columns(rated, source));
   }
+}
+
+// Cells of CSV files are texts. Excel writes TRUE and FALSE.
+TEST_F(Preferences, ARatingMayBeAText) {
+  for (const char* column : {"label", "kto_tag"})
+    for (const auto& [text, good] : {std::pair{"True", true}, {"TRUE", true}, {"false", false}, {"FALSE ", false}}) {
+      const nlohmann::ordered_json row = {{"question", "Q"}, {"answer", "yes"}, {column, text}};
+      EXPECT_TRUE(has_rating_columns(row, {})) << column << text;
+      EXPECT_EQ(read_rated(row, {}).preference, good ? Preference::kChosen : Preference::kRejected) << column << text;
+    }
+  const nlohmann::ordered_json of_class = {{"question", "Q"}, {"answer", "yes"}, {"label", "spam"}};
+  EXPECT_FALSE(has_rating_columns(of_class, {}));
 }
 
 TEST_F(Preferences, TheRatingIsNoPartOfTheQuestion) {

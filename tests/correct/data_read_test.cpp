@@ -38,6 +38,19 @@ TEST_F(HubFolder, ShardNamesGiveTheSplit) {
   EXPECT_EQ(chosen("test"), (Names{"data/test-00000-of-00001.parquet"}));
 }
 
+TEST_F(HubFolder, FilesBesideShardsBelongToOtherSplits) {
+  const Names shards = {"train_sft-00000-of-00002.parquet", "train_sft-00001-of-00002.parquet"};
+  files(shards);
+  files({"notes.parquet"});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(chosen(), shards);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("the split train_sft, 2 of 3 files"), std::string::npos);
+  EXPECT_THROW(chosen("train"), UserError);
+  files({"validation.parquet", "train-00000-of-00001.parquet", "train.parquet"});
+  EXPECT_EQ(chosen("validation"), (Names{"validation.parquet"}));
+  EXPECT_EQ(chosen(), (Names{"train-00000-of-00001.parquet"})) << "train.parquet may have the same rows";
+}
+
 // The datasets library once wrote a checksum into the names of shards.
 TEST_F(HubFolder, ShardNamesMayHaveAChecksum) {
   files({"data/train_sft-00000-of-00003-a3ecf92756993583.parquet",

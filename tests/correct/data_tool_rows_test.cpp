@@ -256,6 +256,9 @@ TEST(ToolRows, AFunctionCallTurnMayHaveAThoughtAndTags) {
   const std::string call = R"({"type":"function","function":{"name":"f","arguments":{"x":1}}})";
   const std::string thought = R"("reasoning_content":"why",)", json = R"({"name": "f", "arguments": {"x": 1}})";
   EXPECT_EQ(turn(json), "user: q\nassistant: {\"tool_calls\":[" + call + "]}\n");
+  for (const char* llama : {R"({"name": "f", "parameters": {"x": 1}})",
+                            R"({"type": "function", "name": "f", "parameters": {"x": 1}, "arguments": null})"})
+    EXPECT_EQ(turn(llama), turn(json)) << llama;
   EXPECT_EQ(turn("<think>\nwhy\n</think>\n\n" + json),
             "user: q\nassistant: {" + thought + "\"tool_calls\":[" + call + "]}\n");
   const std::string tagged = "<tool_call>\n" + json + "\n</tool_call>";
@@ -434,6 +437,16 @@ TEST(ToolRows, TheSystemMessageIsLeftOutIfTheEntrySaysSo) {
                                      {"role": "assistant", "content": "Yo"}]})";
   EXPECT_EQ(shown(sample(row, source).conversation.messages), "user: Hi\nassistant: Yo\n");
   EXPECT_EQ(shown(sample(row).conversation.messages), "system: S\nuser: Hi\nassistant: Yo\n");
+  for (const char* other : {R"({"system": "S", "instruction": "Hi", "output": "Yo"})",
+                            R"({"system": "S", "question": "Hi", "answer": "Yo"})",
+                            R"({"system": "S", "conversation": [{"human": "Hi", "assistant": "Yo"}]})",
+                            R"({"prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hi"}],
+                                "completion": "Yo"})"}) {
+    for (Sample read : {sample(other, source), read_prompt(nlohmann::ordered_json::parse(other), source)}) {
+      ASSERT_FALSE(read.conversation.messages.empty()) << other;
+      EXPECT_EQ(read.conversation.messages[0].role, "user") << other;
+    }
+  }
 }
 
 // Axolotl's DPO recipes with `type: chat_template.default` read rows with these columns.

@@ -288,6 +288,8 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
       {R"({"conversations": [{"from": "gpt", "value": "a"}]})", "no user or tool spoke before"},
       {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "call f"}]})",
        "the function call is not valid JSON"},
+      {R"({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "{\"name\": \"f\", \"args\": {}}"}]})",
+       "a function call has no 'arguments', but 'args'; rename the field to 'arguments': {\"name\":\"f\""},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "user", "content": "r"}]})", "both the user's"},
       {R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]})",
        "messages 2 and 3 are both the assistant's"},
@@ -346,11 +348,43 @@ TEST_F(DataErrors, RowsOfAnUnknownOrWrongFormat) {
   }
 }
 
+// A misspelt name would otherwise leave out a part of each prompt.
+TEST_F(DataErrors, AColumnThatNoRowHas) {
+  const std::string csv = "question,context,response\nq,c,a\nr,d,b\n";
+  const auto entry = [&](const std::string& text, const std::string& columns, const std::string& more = "") {
+    spec.sets = {fmt::format(R"({{"file_name": "{}", "columns": {{{}}}{}}})", folder.write("rows.csv", text).string(),
+                             columns, more)};
+    return failure();
+  };
+  const std::string prompt = R"("prompt": "question", "response": "response")";
+  expect_says(entry(csv, prompt + R"(, "query": "contxt")"),
+              "`columns` names 'contxt' for `query`, but no row has this column (did you mean 'context'?); correct the "
+              "name, or remove `query`");
+  for (const char* part : {"system", "history", "tools", "kto_tag"})
+    expect_says(entry(csv, prompt + fmt::format(R"(, "{}": "other")", part)),
+                fmt::format("names 'other' for `{}`, but no row has this column; correct", part));
+  EXPECT_EQ(entry(csv, prompt + R"(, "query": "context", "system": "system")"), "");
+  EXPECT_EQ(entry(csv, prompt + R"(, "query": "contxt")", R"(, "formatting": "alpaca_prompt")"), "")
+      << "Axolotl's rows may lack the input";
+  spec.max_samples = 1;
+  EXPECT_EQ(entry(csv, prompt + R"(, "query": "contxt")"), "");
+  const std::vector<std::string> notes = load_datasets(spec, tokenizer, tokenizer.vocab_size()).report.notes;
+  ASSERT_FALSE(notes.empty());
+  expect_says(notes[0], "no row that was read has this column (did you mean 'context'?)");
+}
+
 // In other rows, `label` is the label of a class.
 TEST_F(DataErrors, ALabelOfOtherKindsDoesNotRateTheReply) {
   for (const char* mark : {R"("label": 0)", R"("label": "no")", R"("label": true)", R"("kto_tag": 1)",
                            R"("kto_tag": " ")", R"("kto_tag": null, "label": null)"})
     EXPECT_EQ(failure_of("a.jsonl", std::string(R"({"instruction": "q", "output": "a", )") + mark + "}\n"), "") << mark;
+  for (const char* bad : {"False", "FALSE", "false"}) {
+    const std::string beside = fmt::format(",{}\n", bad), good = std::string(",True\n");
+    expect_says(failure_of("a.csv", "prompt,completion,label\nq,a" + good + "q,b" + beside),
+                fmt::format("a.csv:3: 'label' is \"{}\": the reply is rated as bad", bad));
+    expect_says(failure_of("a.csv", "instruction,output,kto_tag\nq,a" + beside),
+                fmt::format("'kto_tag' is \"{}\": the reply is rated as bad", bad));
+  }
   folder.write("dataset_info.json", R"({"mine": {"file_name": "a.jsonl", "columns": {"prompt": "q", "response": "a",
                                         "kto_tag": "label"}}})");
   folder.write("a.jsonl", R"({"q": "q", "a": "a", "label": 0})");

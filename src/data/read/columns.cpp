@@ -27,6 +27,14 @@ bool has_content(const ordered_json& row, const std::string& column) {
   return !value->is_string() || !is_blank(value->get_ref<const std::string&>());
 }
 
+std::optional<bool> truth_of(const ordered_json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  const std::string text =
+      value.is_string() ? lower_case(std::string(trimmed(value.get_ref<const std::string&>()))) : "";
+  if (text != "true" && text != "false") return std::nullopt;
+  return text == "true";
+}
+
 std::string missing_column(const ordered_json& row, const std::string& column) {
   if (row.is_object() && row.contains(column)) return fmt::format("the column '{}' is null", column);
   constexpr size_t kShown = 12;

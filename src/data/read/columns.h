@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -38,6 +39,10 @@ inline bool has_column(const nlohmann::ordered_json& row, const std::string& col
 
 // Returns whether the column has a value other than a blank text, an empty list or an empty object.
 bool has_content(const nlohmann::ordered_json& row, const std::string& column);
+
+// Returns the truth value of true, false, or a text that says `true` or `false` in letters of any case, as cells of CSV
+// files do. Returns nullopt for other values, also for 0 and 1.
+std::optional<bool> truth_of(const nlohmann::ordered_json& value);
 
 // Returns a string, an integer, true or false as a text. Throws BadRow for other values; the message calls the value
 // `what`. Refuses 4.5 and other floating-point numbers, because the JSON reader does not keep their spelling (4.50).

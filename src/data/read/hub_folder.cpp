@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -26,21 +27,30 @@ std::string names_of(const Splits& splits) {
   return names.empty() ? "unknown (no file name shows one)" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Returns the files of one split. In `splits`, the key "" has the files that belong to no split.
-Names choose(const fs::path& folder, const Splits& splits, const std::string& split) {
-  const bool one = splits.size() == 1;
+// Returns how messages call the folder, or its subset. As in set_title, the subset is in brackets.
+std::string title_of(const DataFolder& folder, const std::string& subset = "") {
+  const std::string title = folder.name.empty() ? folder.path.string() : folder.name;
+  return subset.empty() ? title : fmt::format("{} ({})", title, subset);
+}
+
+// Returns the files of one split. In `splits`, the key "" has the files that belong to no split. `subset` is for
+// messages.
+Names choose(const DataFolder& folder, const std::string& subset, const Splits& splits, const std::string& split) {
+  const bool one = splits.size() == 1, unnamed = splits.contains("");
   auto found = splits.find(split.empty() ? "train" : split);
-  const bool any = split.empty() || (split == "train" && splits.contains(""));
-  if (found == splits.end() && one && any) found = splits.begin();
+  const bool any = split.empty() || (split == "train" && one && unnamed);
+  if (found == splits.end() && any && (one || (unnamed && splits.size() == 2)))
+    found = std::prev(splits.end());  // the only split with a name, or else the files without one
   if (found == splits.end())
-    throw UserError(
-        "{}: there is no split '{}'; the splits are {}. Name one of them with `split` in dataset_info.json, or name "
-        "the files in `dataset`",
-        folder.string(), split.empty() ? "train" : split, names_of(splits));
+    throw UserError("{}: there is no split '{}'; the splits are {}. {}", title_of(folder, subset),
+                    split.empty() ? "train" : split, names_of(splits),
+                    folder.name.empty() || splits.rbegin()->first.empty()
+                        ? "Name one of them with `split` in dataset_info.json, or name the files in `dataset`"
+                        : naming_remedy(folder.name, folder.item, subset, splits.rbegin()->first));
   if (!one) {
     size_t all = 0;
     for (const auto& item : splits) all += item.second.size();
-    info("data: {}: the split {}, {} of {} files", folder.string(), found->first, found->second.size(), all);
+    info("data: {}: the split {}, {} of {} files", title_of(folder, subset), found->first, found->second.size(), all);
   }
   Names files = found->second;
   std::sort(files.begin(), files.end());
@@ -75,12 +85,22 @@ Names files_below(const DataFolder& folder, const std::string& within) {
 Splits splits_by_name(const DataFolder& folder, const std::string& within) {
   static const Pattern kShard("(.+)-[0-9]{5}-of-[0-9]{5}[^/]*[.].*");
   static const Names kNoSplit = {"data", "part", "shard", "chunk", "default"};
-  Splits shards, words;
+  Splits shards, words, beside;  // `beside` has the words of files that are not shards
   for (const std::string& file : files_below(folder, within)) {
     const auto shard = kShard.match(fs::path(file).filename().string());
-    if (shard && std::find(kNoSplit.begin(), kNoSplit.end(), (*shard)[1]) == kNoSplit.end())
-      shards[(*shard)[1]].push_back(file);
-    words[split_of_words(within.empty() ? file : file.substr(within.size() + 1))].push_back(file);
+    const std::string word = split_of_words(within.empty() ? file : file.substr(within.size() + 1));
+    const bool is_shard = shard && std::find(kNoSplit.begin(), kNoSplit.end(), (*shard)[1]) == kNoSplit.end();
+    if (is_shard) shards[(*shard)[1]].push_back(file);
+    words[word].push_back(file);
+    if (!is_shard) beside[word].push_back(file);
+  }
+  if (!shards.empty()) {
+    // The shards of a split are all of it. So a file such as train.jsonl beside them is a part of no split.
+    for (auto& [word, files] : beside) {
+      Names& to = shards[shards.contains(word) ? "" : word];
+      to.insert(to.end(), files.begin(), files.end());
+    }
+    return shards;
   }
   // If the names of some files say test or validation and no name says train, the files without such a word are the
   // training split.
@@ -88,7 +108,7 @@ Splits splits_by_name(const DataFolder& folder, const std::string& within) {
     rest.key() = words.empty() || words.contains("train") ? "" : "train";
     words.insert(std::move(rest));
   }
-  return shards.empty() ? words : shards;
+  return words;
 }
 
 // Sorts the files below the subfolder `within` into splits by the subfolder of `within` that they are in.
@@ -119,7 +139,7 @@ YAML::Node readme_head(const fs::path& folder) {
   return parse_yaml(head);
 }
 
-YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, const std::string& subset) {
+YAML::Node choose_config(const DataFolder& folder, const YAML::Node& configs, const std::string& subset) {
   std::vector<std::string> names;
   std::vector<YAML::Node> fitting;
   for (const auto& config : configs) {
@@ -129,9 +149,11 @@ YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, cons
   }
   if (!fitting.empty()) return fitting[0];
   throw UserError(
-      "{}: {}; its subsets are {}. Name one of them with `subset` in dataset_info.json", folder.string(),
+      "{}: {}; its subsets are {}. {}", title_of(folder),
       subset.empty() ? "none of its subsets is the default" : fmt::format("there is no subset '{}'", subset),
-      fmt::join(names, ", "));
+      fmt::join(names, ", "),
+      folder.name.empty() ? "Name one of them with `subset` in dataset_info.json"
+                          : naming_remedy(folder.name, folder.item, names[0], ""));
 }
 
 // Returns the files that README.md lists for `split`; nullopt when the `configs` of README.md name neither files nor a
@@ -139,14 +161,14 @@ YAML::Node choose_config(const fs::path& folder, const YAML::Node& configs, cons
 std::optional<Names> by_readme(const DataFolder& folder, const std::string& subset, const std::string& split) {
   const YAML::Node head = readme_head(folder.path);
   if (!head.IsMap() || !head["configs"] || head["configs"].size() == 0) return std::nullopt;
-  const YAML::Node config = choose_config(folder.path, head["configs"], subset);
+  const YAML::Node config = choose_config(folder, head["configs"], subset);
   const fs::path within = fs::path(config["data_dir"].as<std::string>("")).lexically_normal();
   const YAML::Node patterns = config["data_files"];
   if (!patterns) {
     std::string prefix = within.generic_string();
     while (prefix.ends_with('/')) prefix.pop_back();
     if (prefix.empty() || prefix == ".") return std::nullopt;
-    return choose(folder.path, splits_by_name(folder, prefix), split);
+    return choose(folder, subset, splits_by_name(folder, prefix), split);
   }
   std::map<std::string, Names> wanted;
   if (patterns.IsSequence() && patterns.size() > 0 && patterns[0].IsMap())
@@ -161,11 +183,20 @@ std::optional<Names> by_readme(const DataFolder& folder, const std::string& subs
         splits[name].push_back(path);
   if (splits.empty())
     throw UserError("{}: README.md names files that do not exist; fetch them, or name the files in `dataset`",
-                    folder.path.string());
-  return choose(folder.path, splits, split);
+                    title_of(folder));
+  return choose(folder, subset, splits, split);
 }
 
 }  // namespace
+
+std::string naming_remedy(const std::string& name, const std::string& item, const std::string& subset,
+                          const std::string& split) {
+  const bool short_form = split.empty() && item == "hf_hub_url: " + name;
+  return fmt::format("Write, for example, `{}` in `dataset`",
+                     short_form ? name + ":" + subset
+                                : fmt::format("{{{}{}{}}}", item, subset.empty() ? "" : ", subset: " + subset,
+                                              split.empty() ? "" : ", split: " + split));
+}
 
 Names choose_split(const DataFolder& folder, const std::string& subset, const std::string& split) {
   try {
@@ -179,11 +210,10 @@ Names choose_split(const DataFolder& folder, const std::string& subset, const st
   }
   if (files_below(folder, subset).empty())
     throw UserError("{}: there is no subset '{}': README.md does not name it, and no subfolder has this name",
-                    folder.path.string(), subset);
+                    title_of(folder), subset);
   std::error_code none;
   const bool saved = fs::exists(folder.path / subset / kSavedSplits, none);
-  return choose(folder.path / subset, saved ? splits_by_subfolder(folder, subset) : splits_by_name(folder, subset),
-                split);
+  return choose(folder, subset, saved ? splits_by_subfolder(folder, subset) : splits_by_name(folder, subset), split);
 }
 
 std::vector<fs::path> split_files(const fs::path& folder, const std::string& subset, const std::string& split) {

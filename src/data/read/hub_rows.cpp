@@ -65,17 +65,30 @@ std::string script_of(const RepoName& repo) {
 
 using Parts = std::map<std::string, std::vector<std::string>>;
 
-// Returns the name of the part to read; `what` is "subset" or "split". If `wanted` is not empty, it is the name. If
-// `wanted` is empty, the name is `otherwise` if `parts` has it, or else the only name in `parts`. Throws UserError when
-// `parts` does not have the name.
-std::string choose_part(const RepoName& repo, const char* what, const Parts& parts, const std::string& wanted,
-                        const std::string& otherwise) {
+std::string name_with_revision(const RepoName& repo) {
+  return repo.id + (repo.revision.empty() ? "" : "@") + repo.revision;
+}
+
+// Returns what names the data set in an item of `dataset`.
+std::string item_of(const HubSettings& settings, const RepoName& repo, const std::string& folder) {
+  return fmt::format("{}: {}{}{}", settings.hub == Hub::kModelScope ? "ms_hub_url" : "hf_hub_url",
+                     name_with_revision(repo), folder.empty() ? "" : ", folder: ", folder);
+}
+
+// Returns the name of the subset or split to read. If `wanted` is not empty, it is the name. If `wanted` is empty, the
+// name is `otherwise` if `parts` has it, or else the only name in `parts`. If `parts` does not have the name, throws
+// UserError; `of_subset` says that these are the splits of a subset.
+std::string choose_part(const RepoName& repo, const Parts& parts, const std::string& wanted,
+                        const std::string& otherwise, const std::optional<std::string>& of_subset = std::nullopt) {
   if (parts.contains(wanted.empty() ? otherwise : wanted)) return wanted.empty() ? otherwise : wanted;
   if (wanted.empty() && parts.size() == 1) return parts.begin()->first;
   std::vector<std::string> names;
   for (const auto& [name, files] : parts) names.push_back(name);
-  throw UserError("{} has no {} '{}'; it has {}. Name one of them with `{}` in dataset_info.json", repo.id, what,
-                  wanted.empty() ? otherwise : wanted, fmt::join(names, ", "), what);
+  const std::string item = "hf_hub_url: " + repo.id;  // only Hugging Face has the branch
+  throw UserError(
+      "{} has no {} '{}'; it has {}. {}", repo.id, of_subset ? "split" : "subset", wanted.empty() ? otherwise : wanted,
+      fmt::join(names, ", "),
+      of_subset ? naming_remedy(repo.id, item, *of_subset, names.back()) : naming_remedy(repo.id, item, names[0], ""));
 }
 
 // Fetches the rows from the branch kParquetBranch. In this branch, the hub keeps a data set's rows as Parquet files.
@@ -97,8 +110,8 @@ std::vector<fs::path> fetch_converted(const Snapshot& snapshot, const RepoName& 
   if (subsets.empty()) throw UserError("{}: the branch {} has no rows", repo.id, kParquetBranch);
   Parts names;
   for (const auto& [subset, splits] : subsets) names[subset];
-  const std::string subset = choose_part(repo, "subset", names, part.subset, "default");
-  const std::string split = choose_part(repo, "split", subsets[subset], part.split, "train");
+  const std::string subset = choose_part(repo, names, part.subset, "default");
+  const std::string split = choose_part(repo, subsets[subset], part.split, "train", part.subset);
   if (partial.contains(subset + "/" + split))
     warn("{}: the hub converted only the first part of the split {} to Parquet; the other rows are missing", repo.id,
          split);
@@ -176,7 +189,9 @@ std::vector<fs::path> fetch_split(const HubSettings& settings, const RepoName& r
   if (files.empty()) throw_no_rows(settings, repo, snapshot, prefix);
   for (const std::string& about : {prefix + "README.md", prefix + kSavedSplits})
     if (snapshot.has(about)) snapshot.fetch({about});
-  return fetched(snapshot, choose_split({snapshot.folder() / prefix, files}, part.subset, part.split), prefix);
+  const DataFolder folder{snapshot.folder() / prefix, files, name_with_revision(repo),
+                          item_of(settings, repo, part.folder)};
+  return fetched(snapshot, choose_split(folder, part.subset, part.split), prefix);
 }
 
 fs::path fetch_rows(const HubSettings& settings, const RepoName& repo) {
