@@ -97,6 +97,14 @@ TEST(RequireFit, LargeFrozenWeights) {
 }
 
 // Offload is named only where it is possible, and where it moves as much as is missing.
+TEST(RequireFit, SomeStepsCannotBeReduced) {
+  Recipe recipe;
+  recipe.bf16 = true;
+  recipe.quantization_bit = 4;
+  EXPECT_THAT(does_not_fit(recipe, 300'000'000, 1'000, {}),
+              testing::EndsWith("To reduce it: a smaller model, or a host with more memory"));
+}
+
 TEST(RequireFit, OffloadMustHelp) {
   Recipe recipe;
   recipe.finetuning_type = "full";

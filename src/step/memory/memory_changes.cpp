@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/size_text.h"
@@ -57,8 +58,11 @@ bool could_put_weights_on_disk(const Run& run) {
 // (config/checks.cpp, check_offload_dir).
 bool may_train_with_lora(const Run& run) {
   const bool for_matrices = run.optimizer.rule->name == "muon" || run.optimizer.rule->projects;
-  return run.method() != "lora" && !run.from_scratch && !for_matrices && !run.state_on_disk() &&
-         !run.places.has("freeze_trainable_layers") && !run.places.has("freeze_trainable_modules");
+  const bool freezes = std::ranges::any_of(
+      std::array{"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules", "use_llama_pro"},
+      [&](const char* key) { return run.places.has(key); });
+  return run.method() != "lora" && !run.from_scratch && !for_matrices && !freezes && !run.state_on_disk() &&
+         !run.update.embedding_lr;
 }
 
 // Returns one device's bytes of the weights that offload_param would move to host memory.

@@ -38,12 +38,14 @@ std::string kept_rows(const Variant& variant) {
 void require_fit(const Run& run, const MemoryTable& table, const Variant& variant) {
   if (table.fits()) return;
   const MemoryLine largest = std::ranges::max(memory_lines(table), {}, &MemoryLine::bytes);
+  std::vector<std::string> changes = change_texts(run, table, variant);
+  if (changes.empty()) changes.emplace_back("a smaller model, or a host with more memory");
   throw DoesNotFit(
       "the step needs {}{} on each device of {}, which has {}{}: {} too little. The largest part is {} ({}). To "
       "reduce it: {}",
       table.temporaries == 0 ? "more than " : "", size_text(table.peak), table.device, size_text(table.share.limit),
       table.share.total > 0 ? " for it " + describe(table.share) : "", size_text(-table.head_room()), largest.what,
-      size_text(largest.bytes), fmt::join(change_texts(run, table, variant), "; "));
+      size_text(largest.bytes), fmt::join(changes, "; "));
 }
 
 int64_t evaluation_peak(const Run& run, const MemoryTable& table, const MemoryStats& evaluation) {
