@@ -196,7 +196,7 @@ TEST_F(OneRun, OnAnotherMachineWithALockAndNoHeartbeatIsWaitedFor) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     lock.reset();
   });
-  EXPECT_EQ(refusal(folder, pace), "no error") << "its lock ended while it was waited for";
+  EXPECT_EQ(refusal(folder, pace), "no error") << "its lock ended, and its heartbeat is old";
   server.join();
   EXPECT_FALSE(fs::exists(file));
 }
