@@ -85,7 +85,7 @@ class Filling {
   }
 
   // Requires that each column that the entry names is in at least one row. If other rows may have it, or if the format
-  // can do without it, adds a note instead.
+  // can do without it, adds a note instead. Sets with and without tools may share an entry, so tools are only noted.
   void want_named_columns() {
     if (!lacks_) return;
     const bool all_read = tally_.rows < spec_.most_rows(source_).value_or(INT64_MAX);
@@ -94,7 +94,8 @@ class Filling {
           fmt::format("`columns` names '{}' for `{}`, but no row{} has this column{}; correct the name, or remove `{}`",
                       source_.column(part), part, all_read ? "" : " that was read",
                       near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), part);
-      if (all_read && source_.formatting != "alpaca_prompt") throw UserError("{}: {}", source_.name, what);
+      if (all_read && source_.formatting != "alpaca_prompt" && part != "tools")
+        throw UserError("{}: {}", source_.name, what);
       tally_.note("columns", 0, 1, what);
     }
   }

@@ -74,13 +74,17 @@ void want_json_arguments(const ordered_json& arguments) {
 }
 
 // Returns the arguments of a call that is {"name", "arguments"}. Llama 3 calls them `parameters`. A call without them
-// has none, but then it may not have a field that Fettle does not know, because that may be the arguments.
+// has none, but then no other field may have an object, because that may be the arguments.
 ordered_json arguments_of(const ordered_json& call) {
   for (const char* field : {"arguments", "parameters"})
     if (const ordered_json* arguments = find_column(call, field)) return *arguments;
+  const auto has_object = [](const ordered_json& value) {
+    return value.is_object() ||
+           (value.is_string() && parse_json_or_discard<ordered_json>(value.get_ref<const std::string&>()).is_object());
+  };
+  if (call.contains("arguments") || call.contains("parameters")) return ordered_json::object();
   for (const auto& item : call.items())
-    if (std::ranges::none_of(std::array{"name", "id", "type", "arguments", "parameters"},
-                             [&](const char* known) { return item.key() == known; }))
+    if (has_object(item.value()))
       bad_row("a function call has no 'arguments', but '{}'; rename the field to 'arguments': {}", item.key(),
               call.dump().substr(0, 120));
   return ordered_json::object();

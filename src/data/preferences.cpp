@@ -345,12 +345,15 @@ bool is_good(const ordered_json& value, const std::string& column) {
 }
 
 // Returns the column that says that the reply is bad; "" when there is none. A label may also be that of a class. So a
-// label counts only if its column is called `label` and it is false.
+// label counts only if its column is called `label`, no entry names this column, and the label is false. The text
+// "false" counts only beside a `completion`, as in TRL's sets with ratings.
 std::string bad_mark(const ordered_json& row, const DataSource& source) {
   const std::string tag = source.column("kto_tag", "kto_tag");
   if (const ordered_json* value = find_column(row, tag)) return rating_of(*value) == false ? tag : "";
-  const ordered_json* label = find_column(row, "label");
-  return label && truth_of(*label) == false ? "label" : "";
+  const bool named = std::ranges::any_of(source.columns, [](const auto& column) { return column.second == "label"; });
+  const ordered_json* label = named ? nullptr : find_column(row, "label");
+  const bool rates = label && (label->is_boolean() || has_column(row, "completion"));
+  return rates && truth_of(*label) == false ? "label" : "";
 }
 
 }  // namespace

@@ -236,6 +236,13 @@ TEST_F(HubRows, WhatCannotBeRead) {
   EXPECT_THAT(user_error([&] { find("org/splits"); }),
               testing::StartsWith("org/splits: there is no split 'train'; the splits are test_gen, train_sft. Write, "
                                   "for example, `{hf_hub_url: org/splits, split: train_sft}` in `dataset`"));
+  hub.put("datasets/org/flat/dataset_dict.json", R"({"splits": ["train"]})");
+  hub.put("datasets/org/flat/a.jsonl", kRow);
+  EXPECT_THAT(user_error([&] { find("org/flat"); }), HasSubstr("org/flat: there is no split 'train'"));
+  // Beside the shards of the only split, another file changes nothing.
+  hub.put("datasets/org/one/data/train_sft-00000-of-00001.jsonl", kRow);
+  hub.put("datasets/org/one/test.jsonl", kRow);
+  EXPECT_EQ(user_error([&] { find("org/one"); }), "no error");
   EXPECT_THAT(user_error([&] { find("m", R"({"m": {"hf_hub_url": "org/splits", "folder": "data"}})"); }),
               HasSubstr("`{hf_hub_url: org/splits, folder: data, split: train_sft}`"));
 }

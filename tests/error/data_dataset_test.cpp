@@ -360,9 +360,10 @@ TEST_F(DataErrors, AColumnThatNoRowHas) {
   expect_says(entry(csv, prompt + R"(, "query": "contxt")"),
               "`columns` names 'contxt' for `query`, but no row has this column (did you mean 'context'?); correct the "
               "name, or remove `query`");
-  for (const char* part : {"system", "history", "tools", "kto_tag"})
+  for (const char* part : {"system", "history", "kto_tag"})
     expect_says(entry(csv, prompt + fmt::format(R"(, "{}": "other")", part)),
                 fmt::format("names 'other' for `{}`, but no row has this column; correct", part));
+  EXPECT_EQ(entry(csv, prompt + R"(, "tools": "other")"), "") << "sets with and without tools may share an entry";
   EXPECT_EQ(entry(csv, prompt + R"(, "query": "context", "system": "system")"), "");
   EXPECT_EQ(entry(csv, prompt + R"(, "query": "contxt")", R"(, "formatting": "alpaca_prompt")"), "")
       << "Axolotl's rows may lack the input";
@@ -375,8 +376,8 @@ TEST_F(DataErrors, AColumnThatNoRowHas) {
 
 // In other rows, `label` is the label of a class.
 TEST_F(DataErrors, ALabelOfOtherKindsDoesNotRateTheReply) {
-  for (const char* mark : {R"("label": 0)", R"("label": "no")", R"("label": true)", R"("kto_tag": 1)",
-                           R"("kto_tag": " ")", R"("kto_tag": null, "label": null)"})
+  for (const char* mark : {R"("label": 0)", R"("label": "no")", R"("label": "False")", R"("label": true)",
+                           R"("kto_tag": 1)", R"("kto_tag": " ")", R"("kto_tag": null, "label": null)"})
     EXPECT_EQ(failure_of("a.jsonl", std::string(R"({"instruction": "q", "output": "a", )") + mark + "}\n"), "") << mark;
   for (const char* bad : {"False", "FALSE", "false"}) {
     const std::string beside = fmt::format(",{}\n", bad), good = std::string(",True\n");

@@ -44,7 +44,7 @@ Names choose(const DataFolder& folder, const std::string& subset, const Splits& 
   if (found == splits.end())
     throw UserError("{}: there is no split '{}'; the splits are {}. {}", title_of(folder, subset),
                     split.empty() ? "train" : split, names_of(splits),
-                    folder.name.empty() || splits.rbegin()->first.empty()
+                    folder.name.empty() || splits.empty() || splits.rbegin()->first.empty()
                         ? "Name one of them with `split` in dataset_info.json, or name the files in `dataset`"
                         : naming_remedy(folder.name, folder.item, subset, splits.rbegin()->first));
   if (!one) {
@@ -95,9 +95,11 @@ Splits splits_by_name(const DataFolder& folder, const std::string& within) {
     if (!is_shard) beside[word].push_back(file);
   }
   if (!shards.empty()) {
-    // The shards of a split are all of it. So a file such as train.jsonl beside them is a part of no split.
+    // The shards of a split are all of it. So a file such as train.jsonl beside them is a part of no split. Beside
+    // shards of one split with another name, all other files are, so that this split stays the one that is read.
+    const bool one_other = shards.size() == 1 && !shards.contains("train");
     for (auto& [word, files] : beside) {
-      Names& to = shards[shards.contains(word) ? "" : word];
+      Names& to = shards[one_other || shards.contains(word) ? "" : word];
       to.insert(to.end(), files.begin(), files.end());
     }
     return shards;
